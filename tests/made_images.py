@@ -9,10 +9,10 @@ import numpy as np
 from PIL import Image
 
 
-def texture(seed: int = 0, height: int = 160, width: int = 200) -> np.ndarray:
-    """(height, width) uint8 smooth noise with a few hundred keypoints."""
+def texture(seed: int = 0, height: int = 160, width: int = 200, blur: float = 2) -> np.ndarray:
+    """(height, width) uint8 smooth noise with a few hundred keypoints; `blur` is the sigma in pixels."""
     noise = np.random.default_rng(seed).uniform(0, 255, (height, width)).astype(np.float32)
-    smooth = cv2.GaussianBlur(noise, (0, 0), 2)
+    smooth = cv2.GaussianBlur(noise, (0, 0), blur)
     return np.clip((smooth - smooth.mean()) / smooth.std() * 45 + 127, 0, 255).astype(np.uint8)
 
 

@@ -9,17 +9,20 @@ matchkernel/collection/vocabularies.safetensors.
 """
 
 import argparse
+import json
 from pathlib import Path
 
 import numpy as np
+import torch
 
 import matchkernel
 from matchkernel.cli.console import run_script
-from matchkernel.collection.vectors import SHIPPED, learn_centres, read_vocabularies, write_vocabularies
+from matchkernel.collection.vectors import SHIPPED, WEIGHTS, learn_centres, read_vocabularies
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.extract import SIFTS, describe_frames, open_describer
 from matchkernel.storage.images import SUFFIXES, read_gray
+from matchkernel.storage.tensors import write_tensors
 
 HELD_OUT = {"sceaux", "british_museum", "truck", "statue"}  # validation and test
 PER_PHOTO = 150
@@ -55,7 +58,8 @@ def main() -> None:
         centres[name] = learn_centres(np.concatenate(rows[name]))
         if name not in SIFTS:
             weights[name] = describers[name].settings["weights"]
-        write_vocabularies(SHIPPED, centres, weights, {"scenes": ", ".join(scene.name for scene in scenes)})
+        about = {"scenes": ", ".join(scene.name for scene in scenes), WEIGHTS: json.dumps(weights, sort_keys=True)}
+        write_tensors(SHIPPED, {name: torch.from_numpy(rows).half() for name, rows in centres.items()}, about)
         print(f"\n{name}: {len(centres[name])} centres of {sum(map(len, rows[name])):,} descriptors -> {SHIPPED}")
 
 

@@ -36,15 +36,7 @@ RETRIEVAL, MATCHING, HARD, POSES = "retrieval mAP", "found first", "FPR@95, hard
 
 @dataclass(frozen=True)
 class Gain:
-    """A measure before and after, and the difference with its interval; all from 0 to 1.
-
-    Attributes:
-        measure: what.
-        place: on which data.
-        before, after: the values.
-        low, high: 95 % interval of after - before.
-        lower_is_better: of the measure.
-    """
+    """A measure of some data before and after, from 0 to 1; low and high are the 95 % interval of after - before."""
 
     measure: str
     place: str
@@ -73,23 +65,14 @@ class Gain:
 
 @dataclass(frozen=True)
 class Adapted:
-    """The result.
-
-    Attributes:
-        folder: of everything.
-        counts: photos, points and patches by part.
-        learned: how the training ended.
-        gains: before and after on the test part, retrieval first; empty if validation never improved.
-        elsewhere: the same on other data: what was forgotten.
-        weights: the adapted weights; None if the base is kept.
-    """
+    """The result of an adaptation."""
 
     folder: Path
     counts: dict[str, Counts]
     learned: Learned
-    gains: list[Gain] = field(default_factory=list)
-    elsewhere: list[Gain] = field(default_factory=list)
-    weights: Path | None = None
+    gains: list[Gain] = field(default_factory=list)  # on the test part, retrieval first; none if nothing improved
+    elsewhere: list[Gain] = field(default_factory=list)  # on other data: what was forgotten
+    weights: Path | None = None  # None if the base is kept
 
     @property
     def is_better(self) -> bool:
@@ -115,13 +98,7 @@ def describe_set(model: Descriptor, patch_set: PatchSet, device: str) -> np.ndar
 
 
 def retrieval_gain(rows: Sequence[np.ndarray], patch_set: PatchSet, place: str) -> Gain:
-    """Mean average precision of each patch against all others, bootstrap over points.
-
-    Args:
-        rows: (K, D) before and after.
-        patch_set: the patches.
-        place: name of the data.
-    """
+    """Mean average precision of each patch against all others, of the (K, D) rows before and after."""
     (queries, before), (_, after) = (average_precisions(part, patch_set.labels, queries=QUERIES) for part in rows)
     low, high = interval_by_points(after - before, patch_set.labels[queries], DRAWS, SEED)
     return Gain(RETRIEVAL, place, float(before.mean()), float(after.mean()), low, high)
@@ -189,12 +166,7 @@ def pose_gain(
 ) -> Gain | None:
     """Relative poses of pairs of the scene, bootstrap over pairs; None if it has fewer than MIN_PAIRS.
 
-    Args:
-        weights: names or files, before and after.
-        scene: test photos with their cameras.
-        work: folder in which features and scored pairs are kept.
-        device: where to compute.
-        progress: called with the number of images and pairs done and their total.
+    Weights are names or files, before and after; features and scored pairs are kept in the folder `work`.
     """
     if len(scene.pairs) < MIN_PAIRS:
         return None

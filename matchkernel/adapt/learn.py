@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ MIN_UPDATES = 20
 MAX_PAIRS = 2400 * 1024  # in all updates: more were not measured
 VALIDATIONS, PATIENCE = 10, 4  # how often; and how many without a better one end the training
 
-Parts = Mapping[str, Sequence[PatchSet]]  # "training" and "validation" -> their sets
+Parts = Mapping[str, PatchSet]  # "training" and "validation"
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,8 @@ class Learned:
 def learn(sets: Parts, folder: Path, settings: AdaptSettings, device: str, record: Record, say: Say) -> Learned | None:
     """Train into <folder>/run; a stopped or killed training goes on. None if the process was asked to end.
 
-    Args:
-        sets: training and validation.
-        folder: of the training; <folder>/run/best.safetensors are the best weights on validation so far.
-        settings: how.
-        device: cpu, cuda or auto.
-        record: keeps the number of updates, and how the training ended.
-        say: called with the state of the training at every line of its log.
+    <folder>/run/best.safetensors are the best weights on validation so far. The record keeps the number of updates and
+    how the training ended; `say` is called with the state of the training at every line of its log.
     """
     if "learned" in record:
         return Learned(**record["learned"])
@@ -89,7 +84,7 @@ def training_config(sets: Parts, settings: AdaptSettings, steps: int, **tables: 
     before = read_card(settings.base).training
     own = {name: before[name] for name in ("loss", "augmentation") if isinstance(before.get(name), dict)}
     own["augmentation"] = {**own.get("augmentation", {}), "zoom_octaves": 0.0}  # the patches are cut as for matching
-    points = sum(map(paired_points, sets["training"]))
+    points = paired_points(sets["training"])
     if settings.mix:  # half of the pairs come from there
         points = min(points, 2 * sum(paired_points(open_patch_set(place)) for place in settings.mix))
     values: dict[str, Any] = {
@@ -97,9 +92,9 @@ def training_config(sets: Parts, settings: AdaptSettings, steps: int, **tables: 
         "seed": settings.seed,
         "start": {"weights": settings.base, "layers": settings.layers},
         "data": {
-            "train": [str(part.folder) for part in sets["training"]],
+            "train": [str(sets["training"].folder)],
             "mix": list(settings.mix),
-            "validation": [str(part.folder) for part in sets["validation"]],
+            "validation": [str(sets["validation"].folder)],
         },
         "sampling": {"pairs": max(2, min(settings.pairs, points)), "steps": steps},
         # Without a warm-up the first update, which SGD does not dampen, undoes what the base has learned.
@@ -121,7 +116,7 @@ def paired_points(part: PatchSet) -> int:
 
 
 class _Watch:
-    """Keeps the time, and stops where validation no longer improves."""
+    """Keeps the time of a training, and ends it where validation no longer improves."""
 
     def __init__(self, limit: float, steps: int, say: Say) -> None:
         self.start, self.limit, self.steps, self.say = time.perf_counter(), limit, steps, say
@@ -171,7 +166,7 @@ def _planned_steps(sets: Parts, folder: Path, settings: AdaptSettings, device: s
     trial, speeds = folder / "trial", []
     shutil.rmtree(trial, ignore_errors=True)
     count = TRIAL if device == "cpu" else TRIAL_ON_GPU
-    data = {"train": [str(part.folder) for part in sets["training"]], "mix": list(settings.mix)}
+    data = {"train": [str(sets["training"].folder)], "mix": list(settings.mix)}
     config = training_config(sets, settings, count, data=data, loop={"log_every": count // 2})
     outcome = train(config, trial, device=device, report=lambda line: speeds.append(line.patches_per_second))
     shutil.rmtree(trial, ignore_errors=True)

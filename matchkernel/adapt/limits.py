@@ -20,14 +20,7 @@ KEYPOINTS = 2000
 def calibrate_limits(
     model: Descriptor, scene: EvaluationScene, device: str, progress: Progress
 ) -> tuple[float | None, float | None]:
-    """The limits of distance and ratio that separate correct from wrong matches best; None if too few are correct.
-
-    Args:
-        model: the descriptor.
-        scene: photos with cameras, and the pairs to match.
-        device: where to compute.
-        progress: called with the number of photos described and of pairs matched, and their total.
-    """
+    """The limits of distance and ratio that separate correct from wrong matches best; None if too few are correct."""
     total, features, parts = len(scene.images) + len(scene.pairs), {}, []
     detector = Detector(keypoints=KEYPOINTS)
     for name, path in scene.images.items():

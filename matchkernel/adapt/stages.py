@@ -120,7 +120,7 @@ def adapt(
         # Cameras that cannot be used are refused now, not after the training.
         scenes = {part: _scene(part, source, sets[part]) for part in ("validation", "test")}
         say("training")
-        learned = learn({name: [part] for name, part in sets.items()}, out / TRAINING, settings, device, record, say)
+        learned = learn(sets, out / TRAINING, settings, device, record, say)
         if learned is None:
             return None
         result = Adapted(out, {name: _count(part) for name, part in sets.items()}, learned)

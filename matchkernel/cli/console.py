@@ -219,12 +219,6 @@ class Bar:
     """Progress of long work, to be passed as a `progress` callback: a bar on a terminal, lines in a log file.
 
     In a log file nothing is printed in the first half minute; later, each stage and its state every half minute.
-
-    Args:
-        what: the first stage.
-        total: number of items.
-        unit: what the items are.
-        clock: seconds.
     """
 
     def __init__(self, what: str, total: int, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -265,6 +259,11 @@ class Bar:
         if (unit := unit_of(line)) is not None:
             self._begin(line, unit)
         self._print(line)
+
+    def show(self, line: str) -> None:
+        """Begin the stage that a line names; print a line that names none."""
+        unit = unit_of(line)
+        say(line) if unit is None else self.rename(line, unit)
 
     def tick(self) -> None:
         """Print how far the work is, if it is time and there is no bar that shows it."""

@@ -7,18 +7,15 @@ from typing import Annotated
 import typer
 
 from matchkernel.cli.console import answer, progress_bar, say
-from matchkernel.cli.options import Json, Picture, Seed
-from matchkernel.geometry.conventions import MAGNIFICATION
+from matchkernel.cli.options import Json, Picture, Seed, with_settings
+from matchkernel.data.from_colmap import CutSettings
+from matchkernel.data.from_homographies import HomographySettings
+from matchkernel.data.synthetic import SyntheticSettings
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Make, check and look at patch sets.")
 
 Set = Annotated[Path, typer.Argument(metavar="SET", help="a patch set, or a set in the HPatches layout")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="folder to create; run the command again to resume")]
-Size = Annotated[int, typer.Option(min=8, help="side of a patch in pixels")]
-Magnification = Annotated[float, typer.Option(min=0.1, help="half the side of a region / sigma of its keypoint")]
-Geometric = Annotated[bool, typer.Option(help="also find positives by geometry, in addition to the tracks")]
-Pairs = Annotated[int, typer.Option(min=0, help="number of positive pairs in each test list, and of negative pairs")]
-Mosaics = Annotated[bool, typer.Option(help="also write PhotoTourism's mosaics, if patches have 64 px")]
 
 
 @app.command()
@@ -45,23 +42,18 @@ def verify(folder: Set) -> None:
 
 
 @app.command("from-colmap")
+@with_settings
 def from_colmap_(
     images: Annotated[Path, typer.Argument(help="folder of the photos")],
     sparse: Annotated[Path, typer.Argument(help="folder with cameras, images and points3D")],
     database: Annotated[Path, typer.Argument(help="COLMAP's database.db")],
     out: Out,
+    settings: CutSettings,
     all_keypoints: Annotated[Path | None, typer.Option(help="database with more keypoints of the same photos")] = None,
-    size: Size = 64,
-    magnification: Magnification = MAGNIFICATION,
-    geometric: Geometric = True,
-    pairs: Pairs = 10_000,
-    mosaics: Mosaics = True,
-    seed: Seed = 0,
 ) -> None:
     """Cut a patch set from photos with a COLMAP reconstruction."""
     from matchkernel.data import from_colmap, summary
 
-    settings = from_colmap.CutSettings(size, magnification, geometric, pairs, seed, mosaics)
     with progress_bar("cutting photos", unit="photos", resumes=out) as progress:
         from_colmap.build_from_colmap(
             images, sparse, database, out, settings, all_keypoints=all_keypoints, progress=progress
@@ -70,20 +62,16 @@ def from_colmap_(
 
 
 @app.command("from-photos")
+@with_settings
 def from_photos_(
     photos: Annotated[Path, typer.Argument(help="folder of photos of one scene")],
     out: Out,
+    settings: CutSettings,
     sequential: Annotated[bool | None, typer.Option(help="match neighbours in name order instead of all pairs")] = None,
-    magnification: Magnification = MAGNIFICATION,
-    geometric: Geometric = True,
-    pairs: Pairs = 10_000,
-    mosaics: Mosaics = True,
-    seed: Seed = 0,
 ) -> None:
     """Reconstruct photos with COLMAP, then cut a patch set."""
-    from matchkernel.data import from_colmap, from_photos, summary
+    from matchkernel.data import from_photos, summary
 
-    settings = from_colmap.CutSettings(64, magnification, geometric, pairs, seed, mosaics)
     with progress_bar("cutting photos", unit="photos", resumes=out) as progress:
         from_photos.build_from_photos(
             photos, out, settings, sequential=sequential, say=progress.announce, progress=progress
@@ -92,37 +80,29 @@ def from_photos_(
 
 
 @app.command("from-homographies")
+@with_settings
 def from_homographies_(
     source: Annotated[Path, typer.Argument(help="folder of sequences: images 1 to 6 and H_1_2 to H_1_6")],
     out: Out,
+    settings: HomographySettings,
     sequence: Annotated[list[str] | None, typer.Option(help="use only this one; may be given several times")] = None,
-    most: Annotated[int, typer.Option(min=2, help="maximum number of patches per sequence")] = 1000,
-    magnification: Magnification = MAGNIFICATION,
-    verification: Annotated[int, typer.Option(min=1, help="rows in each verification list")] = 50_000,
-    seed: Seed = 0,
 ) -> None:
     """Cut a set in the HPatches layout from sequences with known homographies."""
     from matchkernel.data import from_homographies, summary
 
-    settings = from_homographies.HomographySettings(most, magnification, seed, verification)
     with progress_bar("cutting sequences", unit="sequences", resumes=out) as progress:
         from_homographies.build_from_homographies(source, out, settings, sequences=sequence or None, progress=progress)
     say(summary.one_line(out))
 
 
 @app.command("synthetic")
-def synthetic_(
-    out: Out,
-    points: Annotated[int, typer.Option(min=1, help="number of points")] = 1000,
-    patches: Annotated[int, typer.Option(min=1, help="patches per point")] = 4,
-    size: Size = 64,
-    seed: Seed = 0,
-) -> None:
+@with_settings
+def synthetic_(out: Out, settings: SyntheticSettings) -> None:
     """Render a patch set whose correspondences are exact."""
     from matchkernel.data import summary, synthetic
 
     with progress_bar("rendering points", unit="points", resumes=out) as progress:
-        synthetic.build_synthetic(out, synthetic.SyntheticSettings(points, patches, size, seed), progress)
+        synthetic.build_synthetic(out, settings, progress)
     say(summary.one_line(out))
 
 

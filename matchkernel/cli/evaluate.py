@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from matchkernel.cli.console import plain_table, progress_bar, say, show_table, unit_of
+from matchkernel.cli.console import plain_table, progress_bar, say, show_table
 from matchkernel.cli.options import Engine, Json, weight_files, with_settings
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
@@ -248,7 +248,7 @@ def photos(
             workers=workers or cores,
             threads_each=threads,
             check_plans=partial(check_files, out),
-            say=lambda line: bar.rename(line, unit_of(line) or ""),
+            say=bar.show,
             progress=bar,
         )
     _finish(results, out, as_json)

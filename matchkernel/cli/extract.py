@@ -48,7 +48,8 @@ def extract(
             )
     done, kept, skipped = len(report.done), len(report.kept), len(report.skipped)
     if not done and not kept:
-        raise FileError(f"{out}: nothing written: none of the {skipped} images could be read")
+        reason = f"none of the {skipped} images could be read" if skipped > 1 else "".join(report.skipped.values())
+        raise FileError(f"nothing written to {out}: {reason}")
     rate = options.speed(done, time.monotonic() - start, "images")
     if as_json:
         seconds = {"seconds": stages.rounded()} if profile else {}

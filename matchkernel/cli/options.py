@@ -150,7 +150,8 @@ def _options(settings: Any) -> list[inspect.Parameter]:
         elif dataclasses.is_dataclass(default):
             kind, default = str, str(default)
         flags = f"{flag}/--no-{flag[2:]}" if default is True else flag
-        annotation = Annotated[kind, typer.Option(flags, help=field.metadata["help"])]  # type: ignore[valid-type]
+        option = typer.Option(flags, help=field.metadata["help"], min=field.metadata["range"].low)
+        annotation = Annotated[kind, option]  # type: ignore[valid-type]
         found.append(
             inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         )

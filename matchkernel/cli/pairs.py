@@ -10,7 +10,7 @@ import typer
 
 from matchkernel.cli import options
 from matchkernel.cli.console import progress_bar, say
-from matchkernel.errors import ArgumentError
+from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.detect import Detector
 
 if TYPE_CHECKING:
@@ -68,7 +68,9 @@ def pairs(
             skipped = _extract(images, kept, model.open(later=True), detector)
             names, extracted = [name for name in names if name not in skipped], open_features(kept)
         with progress_bar("choosing pairs", len(names), unit="images") as progress:
-            chosen = make_pairs(names, choice, extracted, sources, unusable=skipped, say=say, progress=progress)
+            chosen = make_pairs(
+                names, choice, extracted, sources, unusable=skipped, say=progress.show, progress=progress
+            )
     written, possible = write_pairs(out, chosen), comb(len(names), 2)
     if as_json:
         print(json.dumps({"images": len(names), "pairs": written, "possible": possible, "choice": choice.text}))
@@ -95,4 +97,7 @@ def _extract(images: dict[str, Path], out: Path, describer: "Describer", detecto
     from matchkernel.collection.extract import extract_images
 
     with progress_bar("extracting features", len(images), unit="images") as progress:
-        return extract_images(images, out, describer, detector, say=say, progress=progress).skipped
+        skipped = extract_images(images, out, describer, detector, say=say, progress=progress).skipped
+    if len(skipped) == len(images):
+        raise FileError(f"no photo could be read: {next(iter(skipped.values()))}")
+    return skipped

@@ -119,7 +119,7 @@ def scores(
     """Draw scores as bars sorted by parameters, other methods apart (the paper's Figures 3 and 4)."""
     from matchkernel.plots.canvas import save_png
     from matchkernel.plots.scores import draw_scores
-    from matchkernel.report.charts import score_bars
+    from matchkernel.report.hpatches import score_bars
     from matchkernel.storage.files import check_output
 
     check_output(out, *results, suffixes=(".png",))

@@ -1,7 +1,7 @@
 """Which pairs of images a user asks for, such as "top:20+sequential:5"."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from matchkernel.errors import ArgumentError
@@ -21,19 +21,19 @@ class PairChoice:
         top: each image with this many most similar ones; 0 for none.
         sequential: each image with this many following ones in name order; 0 for none.
         files: files of pairs.
-        text: the choice as parse_choice reads it, with "auto" resolved.
     """
 
     exhaustive: bool = False
     top: int = 0
     sequential: int = 0
     files: tuple[Path, ...] = ()
-    text: str = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
+    @property
+    def text(self) -> str:
+        """The choice as parse_choice reads it, with "auto" resolved."""
         parts = ["all"] * self.exhaustive
         parts += [f"{kind}:{number}" for kind in ("top", "sequential") if (number := getattr(self, kind))]
-        object.__setattr__(self, "text", "+".join([*parts, *map(str, self.files)]))
+        return "+".join([*parts, *map(str, self.files)])
 
 
 def parse_choice(text: str, images: int) -> PairChoice:

@@ -85,38 +85,23 @@ class Extraction:
 
 @dataclass(frozen=True)
 class Photo:
-    """A photo to extract features of.
-
-    Attributes:
-        name: name of the image.
-        path: its file.
-        known: sha256 of the file whose features the .h5 holds already.
-        keypoints: number of keypoints that the .h5 holds.
-    """
+    """A photo to extract features of."""
 
     name: str
     path: Path
-    known: str | None = None
-    keypoints: int = 0
+    known: str | None = None  # sha256 of the file whose features the .h5 holds already
+    keypoints: int = 0  # that the .h5 holds
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a photo.
-
-    Attributes:
-        name: name of the image.
-        keypoints: number of its keypoints.
-        is_new: True if its features were extracted in this run.
-        file: name of the file with its features; None if they are in the .h5 already.
-        skipped: why it cannot be used, beginning with its file; None if it has features.
-    """
+    """What became of a photo."""
 
     name: str
     keypoints: int = 0
-    is_new: bool = False
-    file: str | None = None
-    skipped: str | None = None
+    is_new: bool = False  # extracted in this run
+    file: str | None = None  # name of the file with its features; None if they are in the .h5 already
+    skipped: str | None = None  # why it cannot be used, beginning with its file; None if it has features
 
 
 @dataclass(frozen=True)
@@ -182,7 +167,8 @@ def extract_images(
             found: dict[str, Outcome] = {}
             for outcome in run(photos):
                 found[outcome.name] = outcome
-                _report(outcome, job, say)
+                if outcome.skipped is None or len(photos) > 1:  # the reason of a single photo is the whole result
+                    _report(outcome, job, say)
                 progress(len(found), len(photos))
         outcomes = [found[name] for name in images]
         if is_h5(job.out):
@@ -216,7 +202,11 @@ def _opened(
         extractor = Extractor(describer, job)
         yield extractor.facts, extractor.each
         return
-    with workers.pool(extract_work(job, describer), images) as pool:
+    device, engine = describer.wanted_device, describer.wanted_engine
+    on_gpu = device is not None and (device == "auto" or device.startswith("cuda"))
+    uses_gpu = on_gpu and not isinstance(describer.model, str) and engine in (AUTO, TORCH, CUDA_HALF)
+    work = Work(partial(_open_in_worker, job, describer), MEMORY, uses_gpu, job.folder)
+    with workers.pool(work, images) as pool:
 
         def run(photos: list[Photo]) -> Iterator[Outcome]:
             size = min(IMAGES_PER_TASK, max(1, len(photos) // (TASKS_PER_WORKER * pool.size)))
@@ -227,14 +217,6 @@ def _opened(
                     yield from result
 
         yield pool.facts, run
-
-
-def extract_work(job: ExtractJob, describer: Describer) -> Work:
-    """What workers need to extract features."""
-    device, engine = describer.wanted_device, describer.wanted_engine
-    on_gpu = device is not None and (device == "auto" or device.startswith("cuda"))
-    uses_gpu = on_gpu and not isinstance(describer.model, str) and engine in (AUTO, TORCH, CUDA_HALF)
-    return Work(partial(_open_in_worker, job, describer), MEMORY, uses_gpu, job.folder)
 
 
 def _open_in_worker(job: ExtractJob, describer: Describer, gpu: bool) -> tuple[dict[str, Any], Run]:
@@ -263,12 +245,9 @@ def _photos(out: Path, images: dict[str, Path], facts: dict[str, Any], say: Say)
     others = (known.keys() if is_h5(out) else set(npz_names(out))) - images.keys()
     if others:
         say(f"{out}: also holds features of photos that are not among these: {first_names(sorted(others))}")
-    no_facts: dict[str, Any] = {"settings": {}, "K": 0}
-    of_image = {name: no_facts | known.get(name, {}) for name in images}
-    return [
-        Photo(name, path, of_image[name]["settings"].get(IMAGE_HASH), of_image[name]["K"])
-        for name, path in images.items()
-    ]
+    nothing: dict[str, Any] = {"settings": {}, "K": 0}
+    facts_of = [(name, path, nothing | known.get(name, {})) for name, path in images.items()]
+    return [Photo(name, path, found["settings"].get(IMAGE_HASH), found["K"]) for name, path, found in facts_of]
 
 
 def _report(outcome: Outcome, job: ExtractJob, say: Say) -> None:
@@ -323,15 +302,11 @@ class _Detected:
 
 
 class Extractor:
-    """Extracts features of photos with an opened model, in one process.
-
-    Attributes:
-        facts: the descriptor's name, its dimension and all settings of the features, as JSON values.
-    """
+    """Extracts features of photos with an opened model, in one process."""
 
     def __init__(self, describer: Describer, job: ExtractJob) -> None:
         self.job, self._describer = job, describer
-        self.facts = feature_facts(describer, job.detector, job.store)
+        self.facts = feature_facts(describer, job.detector, job.store)  # JSON values: name, dimension, all settings
 
     def each(self, photos: Sequence[Photo]) -> Iterator[Outcome]:
         """What became of each photo, in their order; several are worked on at the same time."""

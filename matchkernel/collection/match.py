@@ -81,20 +81,13 @@ class PairTask(NamedTuple):
 
 @dataclass(frozen=True)
 class MatchedBlock:
-    """A block of pairs whose matches are written.
+    """A block of pairs whose matches are written."""
 
-    Attributes:
-        path: the shard.
-        pairs, matches: how many of them it holds.
-        is_new: True if it was matched in this run.
-        unreadable: images whose features cannot be read, with the reason.
-    """
-
-    path: Path
+    path: Path  # the shard
     pairs: int
     matches: int
-    is_new: bool
-    unreadable: dict[str, str]
+    is_new: bool  # matched in this run
+    unreadable: dict[str, str]  # images whose features cannot be read, with the reason
 
 
 def match_pairs(
@@ -279,18 +272,11 @@ def _results(
 
 @dataclass(frozen=True)
 class Matcher:
-    """Matches pairs of images in one process, and keeps the features of the last images in memory.
+    """Matches pairs of images in one process, and keeps the features of the last images in memory."""
 
-    Attributes:
-        features: folder of .npz files or features.h5.
-        settings: how to match.
-        folder: where the shards are written.
-        device: where descriptors are compared.
-    """
-
-    features: Path
+    features: Path  # folder of .npz files or features.h5
     settings: MatchSettings
-    folder: Path
+    folder: Path  # of the shards
     device: str = "cpu"
     _cache: OrderedDict[str, Features] = field(default_factory=OrderedDict, init=False, repr=False)
 

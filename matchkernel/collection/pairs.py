@@ -31,15 +31,10 @@ Similar = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Sources:
-    """Where similar images are looked for besides our own vectors.
+    """Where similar images are looked for besides our own vectors."""
 
-    Attributes:
-        colmap: folder of a COLMAP model: images that share points.
-        retrieval: hloc's file of global descriptors.
-    """
-
-    colmap: Path | None = None
-    retrieval: Path | None = None
+    colmap: Path | None = None  # folder of a COLMAP model: images that share points
+    retrieval: Path | None = None  # hloc's file of global descriptors
 
 
 def all_pairs(names: Sequence[str]) -> Iterable[Pair]:

@@ -142,8 +142,7 @@ def reconstruct(
     inputs = {"photos": digests, "pairs": [choice.text, *(file_hash(path) for path in choice.files)]}
     recover(job.workspace)
     finished = _read_finished(job.workspace, job.recorded)
-    is_same = finished is not None and finished.inputs == inputs
-    if finished is not None and is_same and finished.skipped.keys() == skipped.keys():
+    if finished is not None and finished.is_made_from(inputs, skipped):
         return finished.unchanged(say)
     given = _given_features(job, features, digests)
     with resumable_build(workspace, job.recorded, replaces=finished is not None) as build:
@@ -151,8 +150,8 @@ def reconstruct(
         skipped |= _extract(job, build.folder, digests)
         pairs, unmatched = _match(job, build.folder, choice, [name for name in digests if name not in skipped], skipped)
         skipped |= unmatched
-        if finished is not None and is_same and finished.skipped.keys() == skipped.keys():
-            build.discard()  # what was skipped then has failed again
+        if finished is not None and finished.is_made_from(inputs, skipped):
+            build.is_discarded = True  # what was skipped then has failed again
             return finished.unchanged(say)
         used = {name: digest for name, digest in digests.items() if name not in skipped}
         models = _map(job, build, program, used, pairs)
@@ -255,6 +254,9 @@ class _Finished:
     @property
     def skipped(self) -> dict[str, str]:
         return dict(self.summary["skipped"])
+
+    def is_made_from(self, inputs: dict[str, Any], skipped: Mapping[str, str]) -> bool:
+        return self.inputs == inputs and self.skipped.keys() == skipped.keys()
 
     def unchanged(self, say: Say) -> Summary:
         """The summary, with a line that says why nothing was done."""

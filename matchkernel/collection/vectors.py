@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save as to_bytes
 
 from matchkernel.errors import ArgumentError, WeightsError
 from matchkernel.photos.extract import SIFTS
 from matchkernel.photos.features import Features
 from matchkernel.photos.files import FeatureFiles
-from matchkernel.storage.arrays import Stored, digest, read_header, read_tensors, unit_rows
-from matchkernel.storage.files import replacing
+from matchkernel.storage.arrays import digest, read_header, read_tensors, unit_rows
 from matchkernel.storage.work import Progress
 
 CENTRES = 256
@@ -35,15 +33,10 @@ ROWS_AT_A_TIME = 2**14
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Centres that descriptors are assigned to.
+    """Centres that descriptors are assigned to."""
 
-    Attributes:
-        centres: (K, D) float32.
-        source: where they come from, for messages.
-    """
-
-    centres: np.ndarray
-    source: str
+    centres: np.ndarray  # (K, D) float32
+    source: str  # where they come from, for messages
 
 
 def vocabulary_for(files: FeatureFiles) -> Vocabulary:
@@ -149,26 +142,8 @@ def learn_centres(rows: np.ndarray, count: int = CENTRES) -> np.ndarray:
     return centres
 
 
-def write_vocabularies(
-    path: str | Path, centres: Mapping[str, np.ndarray], weights: Mapping[str, str], about: Mapping[str, str]
-) -> None:
-    """Write the vocabularies of several models as one file, in float16.
-
-    Args:
-        path: the file.
-        centres: (K, D) by model.
-        weights: digest of the weights by model; none for SIFT.
-        about: how they were made, further metadata.
-    """
-    arrays = {name: np.ascontiguousarray(values, np.float16) for name, values in centres.items()}
-    strings = {**about, WEIGHTS: json.dumps(dict(sorted(weights.items())))}
-    strings["sha256"] = digest(strings, {name: Stored.of(values) for name, values in arrays.items()})
-    with replacing(path) as part:
-        part.write_bytes(to_bytes(arrays, strings))
-
-
 def read_vocabularies(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """(K, D) float32 centres by model, and the digests of the weights they belong to."""
+    """(K, D) float32 centres by model, and the digests of the weights they belong to; none for SIFT."""
     path = Path(path)
     (metadata, _), tensors = read_header(path), read_tensors(path)
     if metadata.get("sha256") != digest(metadata, tensors):

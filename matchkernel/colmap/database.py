@@ -23,19 +23,12 @@ COUNTS = "SELECT COUNT(*), COALESCE(SUM(rows), 0) FROM {table} WHERE rows > 0"
 
 @dataclass(frozen=True)
 class MatchCounts:
-    """The number of matches in a database.
+    """The number of matches in a database."""
 
-    Attributes:
-        pairs: number of image pairs with matches.
-        matches: number of matches of all pairs.
-        verified: number of pairs for which COLMAP found a geometry.
-        inliers: number of matches that agree with that geometry.
-    """
-
-    pairs: int
-    matches: int
-    verified: int
-    inliers: int
+    pairs: int  # of images with matches
+    matches: int  # of all pairs
+    verified: int  # pairs for which COLMAP found a geometry
+    inliers: int  # matches that agree with that geometry
 
 
 def read_image_names(database: str | Path) -> set[str]:
@@ -71,8 +64,7 @@ def write_keypoints(database: str | Path, keypoints: Iterable[tuple[str, np.ndar
 def write_matches(database: str | Path, matches: Iterable[tuple[str, str, np.ndarray]]) -> list[tuple[int, int]]:
     """Add matches to a COLMAP database that has none: names of two images and (M, 2) row in A and row in B.
 
-    Returns:
-        The ids of the images of every pair that has a match.
+    Returns the ids of the images of every pair that has a match.
     """
     ids = _image_ids(database)
     written = []

@@ -44,54 +44,33 @@ ANALYZED = {  # what `colmap model_analyzer` prints, and its type
 
 @dataclass(frozen=True)
 class MatchedPhotos:
-    """Photos that COLMAP reconstructs from keypoints and matches which are known.
-
-    Attributes:
-        folder: of the photos.
-        names: of the photos.
-        pairs: of photos that have been matched.
-        keypoints: gives (K, 6) float32 of a photo (see geometry.conventions.frames_to_colmap).
-        matches: gives, for some of the pairs, the names of both photos and (M, 2) row in A and row in B.
-        cameras: options of COLMAP's ImageReader, such as `single_camera`; intrinsics in `camera_params` are kept.
-        key: digest of what the database is made from; an existing database with this key is used as it is.
-    """
+    """Photos that COLMAP reconstructs from keypoints and matches which are known."""
 
     folder: Path
     names: Sequence[str]
-    pairs: Sequence[tuple[str, str]]
-    keypoints: Callable[[str], np.ndarray]
+    pairs: Sequence[tuple[str, str]]  # that have been matched
+    keypoints: Callable[[str], np.ndarray]  # (K, 6) float32 of a photo (see geometry.conventions.frames_to_colmap)
+    # For some of the pairs, the names of both photos and (M, 2) row in A and row in B.
     matches: Callable[[Sequence[tuple[str, str]]], Iterable[tuple[str, str, np.ndarray]]]
-    cameras: Mapping[str, object]
-    key: str
+    cameras: Mapping[str, object]  # options of COLMAP's ImageReader; intrinsics in `camera_params` are kept
+    key: str  # digest of what the database is made from; an existing database with this key is used as it is
 
 
 @dataclass(frozen=True)
 class Models:
-    """What COLMAP made of photos.
+    """What COLMAP made of photos."""
 
-    Attributes:
-        names: of the images of every model, that with the most images first.
-        refused: names of photos that COLMAP did not take in.
-        facts: of the first model (see analyze).
-    """
-
-    names: list[list[str]]
-    refused: list[str]
-    facts: dict[str, Any]
+    names: list[list[str]]  # of the images of every model, that with the most images first
+    refused: list[str]  # photos that COLMAP did not take in
+    facts: dict[str, Any]  # of the first model (see analyze)
 
 
 @dataclass(frozen=True)
 class Colmap:
-    """COLMAP at work on `database.db` of a folder that is being built.
-
-    Attributes:
-        build: the folder, in which every stage also writes a log.
-        progress: called with the numbers done and in total that a stage prints, such as [3/11].
-        program: the path of COLMAP's program.
-    """
+    """COLMAP at work on `database.db` of a folder that is being built, in which every stage also writes a log."""
 
     build: Build
-    progress: Progress | None = None
+    progress: Progress | None = None  # called with the numbers done and in total that a stage prints, such as [3/11]
     program: str = field(default_factory=find_colmap)
 
     @property
@@ -100,12 +79,7 @@ class Colmap:
         return self.build.folder / "database.db"
 
     def run(self, stage: str, options: Mapping[str, object]) -> None:
-        """Run a stage on the database, without a GPU.
-
-        Args:
-            stage: such as "feature_extractor".
-            options: by COLMAP's names without the leading dashes; `database_path` is added.
-        """
+        """Run a stage such as "feature_extractor" on the database, without a GPU; options by COLMAP's names."""
         command = [self.program, stage]
         for name, value in {"database_path": self.database, **options}.items():
             command += [f"--{name}", str(value)]
@@ -198,14 +172,8 @@ class Colmap:
     def map(self, images: Path, stage: str = "mapper", options: Mapping[str, object] | None = None) -> list[list[str]]:
         """Make models: that with the most images becomes `sparse`, the others are numbered in `models`.
 
-        Args:
-            images: folder of the photos.
-            stage: COLMAP's name of the mapper.
-            options: such as `min_model_size`, without the prefix that the version has for it; one that it does not
-                have is left out.
-
-        Returns:
-            The names of the images of every model, that with the most images first.
+        Options such as `min_model_size` are given without the prefix that the version has for them; those that it does
+        not have are left out. Returns the names of the images of every model, that with the most images first.
         """
         found, sparse, others = (self.build.folder / name for name in ("mapped", "sparse", "models"))
         for folder in (found, sparse, others):  # of an interrupted run
@@ -243,11 +211,7 @@ def on_cpu(program: str, stage: str) -> tuple[str, ...]:
 def readable_photos(images: Path, folder: Path, names: Sequence[str], unreadable: Collection[str]) -> Path:
     """The folder that COLMAP reads: the photos, or JPEGs of those that it cannot read and links to the others.
 
-    Args:
-        images: the photos.
-        folder: of the JPEGs and links, which have the names of the photos; an interrupted run may have filled it.
-        names: of all photos.
-        unreadable: names of photos that COLMAP cannot read.
+    JPEGs and links have the names of the photos; an interrupted run may have made some of them.
     """
     if not unreadable and not folder.exists():
         return images

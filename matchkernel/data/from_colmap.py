@@ -32,12 +32,14 @@ MOVED = "h"  # by how much the regions of validation and test are moved, see bui
 class CutSettings:
     """How patches are chosen and cut."""
 
-    size: int = setting(PATCH, low=8, high=LARGEST_PATCH)
-    magnification: float = setting(MAGNIFICATION, above=0)  # half side of the region / sigma
-    geometric: bool = True  # also look for positives that are not in the tracks
-    pairs: int = setting(10_000, low=0)  # number of positives and of negatives in each test list; 0 for no lists
-    seed: int = setting(0, low=0)
-    mosaics: bool = True  # also write PhotoTourism's mosaics (64 px only)
+    size: int = setting(PATCH, low=8, high=LARGEST_PATCH, about="side of a patch in pixels")
+    magnification: float = setting(MAGNIFICATION, above=0, about="half the side of a region / sigma of its keypoint")
+    geometric: bool = setting(True, about="also find positives by geometry, in addition to the tracks")
+    pairs: int = setting(
+        10_000, low=0, about="number of positive pairs in each test list, and of negative pairs; 0 for no lists"
+    )
+    seed: int = setting(0, low=0, about="random seed")
+    mosaics: bool = setting(True, about="also write PhotoTourism's mosaics, if patches have 64 px")
     least_side: float = setting(0.0, low=0)  # regions of fewer pixels across are left out
     # Regions are moved at random as HPatches does: e(asy), h(ard) or t(ough); see jitter.py. A region that would leave
     # its photo is not moved.

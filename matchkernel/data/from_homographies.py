@@ -29,10 +29,10 @@ LARGEST_STRETCH = 6.0  # maximum stretch of a region by a homography; beyond it,
 class HomographySettings:
     """How patches are chosen and cut."""
 
-    most: int = setting(1000, low=2)  # maximum number of patches per sequence, strongest first
-    magnification: float = setting(MAGNIFICATION, above=0)  # half side of the region / sigma
-    seed: int = setting(0, low=0)
-    verification: int = setting(50_000, low=1)  # number of rows in each verification list
+    most: int = setting(1000, low=2, about="maximum number of patches per sequence, strongest first")
+    magnification: float = setting(MAGNIFICATION, above=0, about="half the side of a region / sigma of its keypoint")
+    seed: int = setting(0, low=0, about="random seed")
+    verification: int = setting(50_000, low=1, about="rows in each verification list")
     least_side: float = setting(0.0, low=0)  # regions of fewer pixels across in any image are left out
 
     def __post_init__(self) -> None:

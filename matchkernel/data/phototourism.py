@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from matchkernel.data.patch_set import create_patch_set
 from matchkernel.errors import FileError
+from matchkernel.storage.extras import need
 from matchkernel.storage.files import LONG_TEXT, check_new_folder, file_hash, read_small_text
 from matchkernel.storage.images import read_gray, write_png
 from matchkernel.storage.work import Progress
@@ -152,6 +152,7 @@ def _pack_cache(source: Path, target: str | Path) -> None:
 
 def _read_cache(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """torchvision's (patches, labels, matches), loaded without executing code."""
+    torch = need("torch", "torch", "reading torchvision's cache")
     try:
         is_zip = zipfile.is_zipfile(path)  # older files are not zip files and cannot be memory-mapped
         tensors = torch.load(path, weights_only=True, map_location="cpu", mmap=is_zip)

@@ -19,10 +19,10 @@ TEXTURE_SIDE, POINTS_PER_TEXTURE = 512, 50
 class SyntheticSettings:
     """The size of a set, and how much the patches of a point differ."""
 
-    points: int = setting(1000, low=1)
-    patches: int = setting(4, low=1)  # of each point
-    size: int = setting(PATCH, low=8, high=LARGEST_PATCH)
-    seed: int = setting(0, low=0)
+    points: int = setting(1000, low=1, about="number of points")
+    patches: int = setting(4, low=1, about="patches per point")
+    size: int = setting(PATCH, low=8, high=LARGEST_PATCH, about="side of a patch in pixels")
+    seed: int = setting(0, low=0, about="random seed")
     jitter: Jitter = field(default_factory=lambda: Jitter(shift=0.08, octaves=0.2, degrees=12.0, stretch=0.15))
     light: float = setting(1.0, low=0)  # strength of gain, offset, gradient, gamma and noise; 0: none
 

@@ -133,10 +133,6 @@ def fpr95_by_points(
     Returns:
         (1 + draws,).
     """
-    if not len(matches) or not len(non_matches):
-        raise ArgumentError(f"both kinds of pairs are needed, got {len(matches)} matches and {len(non_matches)} others")
-    if np.isnan(matches).any() or np.isnan(non_matches).any():
-        raise ArgumentError("a distance is not a number")
     points = int(max(match_points.max(), non_match_points.max())) + 1
     order = np.argsort(matches, kind="stable")
     matches, match_points = matches[order], match_points[order]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -33,6 +34,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str]) -> None:
         self._app, self._hosts = app, frozenset(hosts)
+        self._origins = {f"http://{host}" for host in self._hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer 403."""
@@ -45,16 +47,13 @@ class Guard:
             await self._app(scope, receive, _with_headers(send))
 
     def _refusal(self, scope: Scope) -> str:
-        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
-        hosts, origins = ([value for name, value in headers if name == wanted] for wanted in ("host", "origin"))
+        headers = Headers(scope=scope)
+        hosts, sites = headers.getlist("host"), headers.getlist("sec-fetch-site")
         if len(hosts) != 1 or hosts[0].lower() not in self._hosts:
             return f"this server answers only at {' and '.join(sorted(self._hosts))}"
-        if any(origin.lower() not in {f"http://{host}" for host in self._hosts} for origin in origins):
-            return "requests from other sites are not served"
-        from_elsewhere = any(
-            name == "sec-fetch-site" and value in ("cross-site", "same-site") for name, value in headers
-        )
-        if from_elsewhere and not (scope["method"] == "GET" and scope["path"] == "/"):
+        is_elsewhere = any(origin.lower() not in self._origins for origin in headers.getlist("origin"))
+        is_link = scope["method"] == "GET" and scope["path"] == "/"
+        if is_elsewhere or (not is_link and not {"cross-site", "same-site"}.isdisjoint(sites)):
             return "requests from other sites are not served"
         return ""
 
@@ -62,9 +61,9 @@ class Guard:
 def _with_headers(send: Send) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
-            given = {name for name, _ in message["headers"]}
-            extra = [(name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in given]
-            message = {**message, "headers": [*message["headers"], *extra]}
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
         await send(message)
 
     return sending

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from matchkernel.errors import ArgumentError, MissingExtraError
-from matchkernel.explore.cache import Cache
 from matchkernel.explore.matching import shown_patches
+from matchkernel.explore.memo import Memo
 from matchkernel.explore.photos import PagePhoto
 from matchkernel.geometry.frames import Frames, extract_patches
 from matchkernel.geometry.sift import patch_sift, to_rootsift
@@ -17,6 +18,9 @@ from matchkernel.runtime.weights import available, read_card
 from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.extras import need
 from matchkernel.storage.settings import check_ranges, setting, short_repr
+
+if TYPE_CHECKING:
+    from matchkernel.model.descriptors import Descriptor
 
 MODELS = ("light", "tiny", "dual", "fc")  # whose insides are shown, as far as they are shipped
 KINDS = {"cartesian": "Cartesian", "polar": "polar", "": "fully connected"}
@@ -71,14 +75,11 @@ class PatchChange:
 
 
 class PatchInspector:
-    """Similarity maps and curves of pairs of patches; models and results are kept in memory.
-
-    Args:
-        kept: results of each kind.
-    """
+    """Similarity maps and curves of pairs of patches, see _map and _curve; models and results are kept in memory."""
 
     def __init__(self, kept: int) -> None:
-        self._models, self._maps, self._curves = Cache(len(MODELS)), Cache(kept), Cache(kept)
+        self.map, self.curve = Memo(self._map, kept), Memo(self._curve, kept)
+        self._model = Memo(_open, len(MODELS))
 
     @property
     def models(self) -> list[str]:
@@ -106,22 +107,10 @@ class PatchInspector:
                 found[f"{name}, {KINDS[systems[0] if systems else '']}"] = name, []
         return found
 
-    def map(self, a: PagePhoto, frame_a: Region, b: PagePhoto, frame_b: Region) -> dict[str, np.ndarray]:
-        """For each view (n * n, n * n): row p is S_p(q), the similarity of position p of A to each q of B [M20].
-
-        Args:
-            a: photo A.
-            frame_a: where in A.
-            b: photo B.
-            frame_b: where in B.
-        """
-        first, second = frame_a.frames(), frame_b.frames()
-
-        def compute() -> dict[str, np.ndarray]:
-            found = self.maps(extract_patches(a.gray, first, CUT), extract_patches(b.gray, second, CUT))
-            return {view: maps[0] for view, maps in found.items()}
-
-        return self._maps.get((a.id, frame_a, b.id, frame_b), compute)
+    def _map(self, a: PagePhoto, frame_a: Region, b: PagePhoto, frame_b: Region) -> dict[str, np.ndarray]:
+        """For each view (n * n, n * n): row p is S_p(q), the similarity of position p of A to each q of B [M20]."""
+        patches = [extract_patches(photo.gray, at.frames(), CUT) for photo, at in ((a, frame_a), (b, frame_b))]
+        return {view: maps[0] for view, maps in self.maps(*patches).items()}
 
     def maps(self, first: np.ndarray, second: np.ndarray) -> dict[str, np.ndarray]:
         """For each view (M, n * n, n * n) similarity maps of M pairs of (M, 64, 64) uint8 patches."""
@@ -133,12 +122,11 @@ class PatchInspector:
         torch = need("torch", "torch", "looking inside descriptors")
         from matchkernel.model.describe import resize_patches
         from matchkernel.model.kernel_view import encodings_by_system, position_encodings
-        from matchkernel.model.weights import load
 
         floats, found = torch.from_numpy(patches)[:, None].float(), {}
         by_system: dict[str, dict[str, np.ndarray]] = {}
         for view, (name, systems) in self.views.items():
-            model = self._models.get(name, lambda name=name: load(name).fold())  # type: ignore[misc]
+            model = self._model(name)
             sized = resize_patches(floats, model.config.patch_size)
             if not systems:
                 found[view] = position_encodings(model, sized, weighted=weighted).numpy()
@@ -149,40 +137,32 @@ class PatchInspector:
             found[view] = np.sum([by_system[name][system] for system in systems], axis=0)
         return found
 
-    def curve(
+    def _curve(
         self, a: PagePhoto, frame_a: Region, b: PagePhoto, frame_b: Region, along: str, fixed: PatchChange
     ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-        """How similar patch A and the changed patch B are.
+        """How similar patch A and patch B are, if B is changed along one of RANGES and by the fixed changes.
 
-        Args:
-            a: photo A.
-            frame_a: where in A.
-            b: photo B.
-            frame_b: where in B.
-            along: the change that takes all its values: a name of RANGES.
-            fixed: the other changes.
-
-        Returns:
-            For each view and for RootSIFT, the (41,) cosines of descriptors, NaN without content; the (41,) values; the
-            (41, 32, 32) changed patches.
+        For each view and for RootSIFT, the (41,) cosines of descriptors, NaN without content; the (41,) values; the
+        (41, 32, 32) changed patches.
         """
         if along not in RANGES:
             raise ArgumentError(f"along must be one of {', '.join(RANGES)}, got {short_repr(along)}")
         first, second = frame_a.frames(), frame_b.frames()
-        fixed = replace(fixed, **{along: 0.0})
+        values = np.linspace(-RANGES[along], RANGES[along], STEPS)
+        changed = [replace(fixed, **{along: float(value)}).apply(second) for value in values]
+        regions = Frames(np.concatenate([f.centers for f in changed]), np.concatenate([f.shapes for f in changed]))
+        patches = np.concatenate([extract_patches(a.gray, first, CUT), extract_patches(b.gray, regions, CUT)])
+        rows = {view: terms.sum(1) for view, terms in self._encodings(patches, weighted=True).items()}
+        rows["RootSIFT"] = to_rootsift(patch_sift(patches))
+        has_content = patches.min((1, 2)) < patches.max((1, 2))
+        cosines = {name: _cosines(found, has_content) for name, found in rows.items()}
+        return cosines, values.astype(np.float32), shown_patches(b, regions)
 
-        def compute() -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-            values = np.linspace(-RANGES[along], RANGES[along], STEPS)
-            changed = [replace(fixed, **{along: float(value)}).apply(second) for value in values]
-            regions = Frames(np.concatenate([f.centers for f in changed]), np.concatenate([f.shapes for f in changed]))
-            patches = np.concatenate([extract_patches(a.gray, first, CUT), extract_patches(b.gray, regions, CUT)])
-            rows = {view: terms.sum(1) for view, terms in self._encodings(patches, weighted=True).items()}
-            rows["RootSIFT"] = to_rootsift(patch_sift(patches))
-            has_content = patches.min((1, 2)) < patches.max((1, 2))
-            cosines = {name: _cosines(found, has_content) for name, found in rows.items()}
-            return cosines, values.astype(np.float32), shown_patches(b, regions)
 
-        return self._curves.get((a.id, frame_a, b.id, frame_b, along, fixed), compute)
+def _open(name: str) -> "Descriptor":
+    from matchkernel.model.weights import load
+
+    return load(name).fold()
 
 
 @cache

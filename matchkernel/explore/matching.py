@@ -2,13 +2,14 @@
 
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from matchkernel.errors import ArgumentError
-from matchkernel.explore.cache import Cache
+from matchkernel.explore.memo import Memo
 from matchkernel.explore.photos import PagePhoto
 from matchkernel.explore.settings import ExploreSettings
 from matchkernel.geometry.detect import Detection, Detector
@@ -50,9 +51,11 @@ class PageMatcher:
         self.models = {name: name for name in (*available(), "rootsift", "sift")}
         self.default = self._offer(settings.model)
         self.compared = None if compared is None else self._offer(compared)
-        self._describers = Cache(len(self.models))
-        self._detections, self._patches = Cache(settings.kept_results), Cache(settings.kept_results)
-        self._features, self._comparisons = Cache(settings.kept_results), Cache(settings.kept_results)
+        kept = settings.kept_results
+        self.describer = Memo(self._open, len(self.models))
+        self.patches = Memo(self._cut, kept)  # (K, 32, 32) uint8 of all keypoints of a photo
+        self.features = Memo(self._describe, kept)  # of a photo, as `extract` gives them
+        self._detection, self._comparison = Memo(self._detect, kept), Memo(self._compare, kept)
         self._one_large = threading.Lock()
 
     def _offer(self, model: str) -> str:
@@ -62,50 +65,28 @@ class PageMatcher:
         self.models[name] = model
         return name
 
-    def describer(self, name: str) -> Describer:
+    def compare(self, a: PagePhoto, b: PagePhoto, model: str, keypoints: int, keep: str) -> Comparison:
+        """Match two photos with one of `models`; `keep` is a filter, such as "ratio" or "both:0.85,0.8"."""
+        chosen = parse_filter(keep)
+        chosen.check_recorded(self.describer(model).settings)
+        return self._comparison(a, b, model, keypoints, chosen)
+
+    def _open(self, name: str) -> Describer:
         """The describer of a name that the page offers; no other name is looked up."""
         if name not in self.models:
             raise ArgumentError(f"model must be one of {', '.join(self.models)}, got {short_repr(name)}")
-        return self._describers.get(name, lambda: open_describer(self.models[name]))
-
-    def compare(self, a: PagePhoto, b: PagePhoto, model: str, keypoints: int, keep: str) -> Comparison:
-        """Match two photos.
-
-        Args:
-            a: photo A.
-            b: photo B.
-            model: one of `models`.
-            keypoints: maximum number per photo.
-            keep: a filter, such as "ratio" or "both:0.85,0.8".
-        """
-        chosen, describer = parse_filter(keep), self.describer(model)
-        chosen.check_recorded(describer.settings)
-        key = (a.id, b.id, model, keypoints, chosen)
-        return self._comparisons.get(key, lambda: self._compare(a, b, model, keypoints, chosen))
-
-    def patches(self, photo: PagePhoto, keypoints: int) -> np.ndarray:
-        """(K, 32, 32) uint8 of all keypoints of a photo."""
-        return self._patches.get(
-            (photo.id, keypoints), lambda: shown_patches(photo, self._detect(photo, keypoints).frames)
-        )
+        return open_describer(self.models[name])
 
     def _detect(self, photo: PagePhoto, keypoints: int) -> Detection:
-        def detect() -> Detection:
-            if photo.gray.size <= LARGE:
-                return Detector(keypoints=keypoints).detect(photo.gray)
-            with self._one_large:
-                return Detector(keypoints=keypoints).detect(photo.gray)
+        with self._one_large if photo.gray.size > LARGE else nullcontext():
+            return Detector(keypoints=keypoints).detect(photo.gray)
 
-        return self._detections.get((photo.id, keypoints), detect)
+    def _cut(self, photo: PagePhoto, keypoints: int) -> np.ndarray:
+        return shown_patches(photo, self._detection(photo, keypoints).frames)
 
-    def features(self, photo: PagePhoto, model: str, keypoints: int) -> Features:
-        """The features of a photo, as `extract` gives them."""
-
-        def describe() -> Features:
-            describer, found = self.describer(model), self._detect(photo, keypoints)
-            return describe_detection(photo.gray, found, describer, Detector(keypoints=keypoints))
-
-        return self._features.get((photo.id, model, keypoints), describe)
+    def _describe(self, photo: PagePhoto, model: str, keypoints: int) -> Features:
+        found = self._detection(photo, keypoints)
+        return describe_detection(photo.gray, found, self.describer(model), Detector(keypoints=keypoints))
 
     def _compare(self, a: PagePhoto, b: PagePhoto, model: str, keypoints: int, keep: Filter) -> Comparison:
         start, describer = time.perf_counter(), self.describer(model)

@@ -1,9 +1,8 @@
 """The photos of the page: kept in memory only, known by a digest of their bytes."""
 
 import hashlib
-import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -27,16 +26,16 @@ class PagePhoto:
     """A decoded photo.
 
     Attributes:
-        id: digest of its bytes.
+        id: digest of its bytes, by which photos are compared.
         name: name shown on the page.
         gray: (H, W) uint8.
         jpeg: a picture of it, not larger than PREVIEW_SIDE.
     """
 
     id: str
-    name: str
-    gray: np.ndarray
-    jpeg: bytes
+    name: str = field(compare=False)
+    gray: np.ndarray = field(compare=False)
+    jpeg: bytes = field(compare=False)
 
     @property
     def facts(self) -> dict[str, object]:
@@ -74,29 +73,22 @@ class PhotoStore:
     """A bounded number of photos: those given at the start stay, of the others those used last."""
 
     def __init__(self, limit: int, fixed: tuple[PagePhoto, ...] = ()) -> None:
-        self._limit, self._fixed = limit, {photo.id: photo for photo in fixed}
-        self._others: OrderedDict[str, PagePhoto] = OrderedDict()
-        self._lock = threading.Lock()
+        self._limit, self._fixed = limit, frozenset(photo.id for photo in fixed)
+        self._photos = OrderedDict((photo.id, photo) for photo in fixed)
 
     def add(self, photo: PagePhoto) -> None:
         """Keep a photo."""
-        with self._lock:
-            if photo.id in self._fixed:
-                return
-            self._others[photo.id] = photo
-            self._others.move_to_end(photo.id)
-            while len(self._others) > self._limit:
-                self._others.popitem(last=False)
+        self._photos[photo.id] = photo
+        self._photos.move_to_end(photo.id)
+        for key in [key for key in self._photos if key not in self._fixed][: -self._limit]:
+            del self._photos[key]
 
     def get(self, key: str) -> PagePhoto:
         """The photo of an id."""
-        with self._lock:
-            found = self._fixed.get(key) or self._others.get(key)
-            if found is None:
-                raise UnknownPhotoError("this photo is no longer in memory: choose it again")
-            if key in self._others:
-                self._others.move_to_end(key)
-            return found
+        if key not in self._photos:
+            raise UnknownPhotoError("this photo is no longer in memory: choose it again")
+        self._photos.move_to_end(key)
+        return self._photos[key]
 
     def __len__(self) -> int:
-        return len(self._fixed) + len(self._others)
+        return len(self._photos)

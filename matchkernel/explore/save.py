@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from matchkernel.errors import ArgumentError
-from matchkernel.explore.bundle import pack
 from matchkernel.explore.inside import PatchInspector
 from matchkernel.explore.matching import Comparison, PageMatcher
-from matchkernel.explore.page_files import SCRIPTS, page_file
+from matchkernel.explore.page_files import SCRIPTS, pack, page_file
 from matchkernel.explore.photos import PagePhoto
 from matchkernel.explore.settings import ExploreSettings
 from matchkernel.geometry.frames import Frames, extract_patches

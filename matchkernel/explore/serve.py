@@ -15,8 +15,6 @@ from matchkernel.explore.settings import ExploreSettings
 from matchkernel.storage.work import cores, use_threads
 
 CONNECTIONS = 100
-# Windows: exclusive bind. Elsewhere: allow rebinding right after a restart.
-BIND_OPTION = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
 SECONDS_TO_FINISH = 2
 
 
@@ -26,20 +24,14 @@ def serve(
     report: str | None = None,
     started: Callable[[str], object] = lambda address: None,
 ) -> None:
-    """Serve until the process is stopped.
-
-    Args:
-        settings: address and limits.
-        pair: photos that the page opens with.
-        report: HTML of the page of results.
-        started: called with the page's address once the port is bound, just before serving starts.
-    """
+    """Serve until the process is stopped; `started` is called with the page's address once the port is bound."""
     # Jobs share the cores: threads that wait for each other on busy cores take five times as long.
     use_threads(max(1, cores() // settings.workers))
     with listen(settings) as listener:
         chosen = replace(settings, port=listener.getsockname()[1])
         app = create_app(chosen, pair, report)
-        app.state.explorer.open_model()
+        explorer = app.state.explorer
+        explorer.matcher.describer(explorer.matcher.default)  # one that cannot be opened is an error before serving
         started(address_of(chosen))
         config = uvicorn.Config(
             app,
@@ -53,9 +45,9 @@ def serve(
             timeout_graceful_shutdown=SECONDS_TO_FINISH,
         )
         try:
-            _Server(config, app.state.explorer).run(sockets=[listener])
+            _Server(config, explorer).run(sockets=[listener])
         finally:
-            app.state.explorer.close()
+            explorer.close()
 
 
 class _Server(uvicorn.Server):
@@ -79,24 +71,14 @@ def listen(settings: ExploreSettings) -> socket.socket:
     if unspecified:
         raise ArgumentError(f"{settings.host} binds all interfaces; give the name or address that browsers will use")
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[
-            0
-        ]
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, BIND_OPTION, 1)
-            listener.bind(address)
-            listener.listen(CONNECTIONS)
-        except OSError:
-            listener.close()
-            raise
+        family, _, _, _, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address, family=family, backlog=CONNECTIONS)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ArgumentError(
                 f"port {settings.port} is taken: choose another with --port, or 0 for any free one"
             ) from None
         raise ArgumentError(f"cannot serve at {settings.host}:{settings.port} ({error.strerror or error})") from None
-    return listener
 
 
 def address_of(settings: ExploreSettings) -> str:

@@ -15,12 +15,11 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from matchkernel.errors import MatchKernelError, MissingExtraError, short_message
-from matchkernel.explore.bundle import pack
 from matchkernel.explore.guard import Guard, own_hosts
 from matchkernel.explore.inside import RANGES, PatchChange, PatchInspector, Region
 from matchkernel.explore.jobs import BusyError, Jobs, StoppedError
 from matchkernel.explore.matching import PageMatcher
-from matchkernel.explore.page_files import TYPES, page_file
+from matchkernel.explore.page_files import TYPES, pack, page_file
 from matchkernel.explore.photos import PagePhoto, PhotoStore, UnknownPhotoError, decode, read_sample
 from matchkernel.explore.settings import MAX_KEYPOINTS, ExploreSettings
 from matchkernel.photos.match import NUMBERS
@@ -102,10 +101,6 @@ class Explorer:
         self.long = Jobs(settings.workers, settings.waiting)
         self.arriving = asyncio.Semaphore(UPLOADS)
         self.short = Jobs(SHORT_WORKERS, settings.waiting)
-
-    def open_model(self) -> None:
-        """Open the model that the page begins with: one that cannot be opened is an error before anything is served."""
-        self.matcher.describer(self.matcher.default)
 
     def facts(self) -> dict[str, Any]:
         """What the page must know before anything is computed."""
@@ -198,10 +193,8 @@ def create_app(
 ) -> Starlette:
     """The explorer as an ASGI application.
 
-    Args:
-        settings: limits, and the host and port it will be served at.
-        pair: photos that the page opens with.
-        report: HTML of the page of results.
+    It answers only requests for the host and port of the settings. The page opens with the pair of photos; the report
+    is the HTML of the page of results.
     """
     explorer = Explorer(settings, pair, report)
 

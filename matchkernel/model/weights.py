@@ -82,7 +82,7 @@ def to_descriptor(weights: Weights, patch_size: int | None = None) -> Descriptor
 
 
 def weights_of(model: Descriptor) -> Weights:
-    """The weights of a descriptor that is not folded; on a CPU they share its memory."""
+    """The weights of a descriptor, or the tensors of a folded copy; on a CPU they share its memory."""
     return Weights(model.name, model.config, model.card, as_stored(_tensors(model)))
 
 

@@ -47,7 +47,7 @@ MAX_SCALE, MAX_STRETCH = 30.0, 30.0  # of a homography at an inlier: change of s
 STRICTER = (1.0, 0.5, 0.25)  # shares of the threshold at which support is counted; the most surprising one counts
 NEAR = 5.0  # inaccurate matches of a plane may be this many times as far off as inliers
 FEW = 0.1  # matches off the plane / on it: wrong ones from one repetition of a pattern to another are fewer
-VOTERS = 5  # matches around one off the plane, which tell whether it is a wrong match on the plane
+VOTERS = 5  # matches around one off the plane, which decide whether it is a wrong match on the plane
 MAX_VOTERS = 4000  # in an image; of more, some are taken
 MAX_POINTS = (200, 1000)  # points of A and of B between which the probability of chance is counted
 NOT_THE_SAME = "these photos do not seem to show the same thing"
@@ -206,7 +206,7 @@ def _fit(a: np.ndarray, b: np.ndarray, geometry: Model, threshold: float, iterat
 
 
 def _distorts(H: np.ndarray, points: np.ndarray) -> bool:
-    """Whether H, at some of these points, mirrors the image, or changes sizes or proportions beyond belief."""
+    """Whether H, at some of these points, mirrors the image or distorts it more than two photos of a plane can."""
     squares = Frames.turned_squares(points, np.ones(len(points)), np.zeros(len(points)))
     shapes = warp_frames(H, squares)[0].shapes
     stretches = np.linalg.svd(shapes, compute_uv=False)

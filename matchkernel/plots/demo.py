@@ -24,24 +24,14 @@ MODELS: dict[str, dict[str, Any]] = {"light-wide": {"engine": ONNX, "device": "c
 
 @dataclass(frozen=True)
 class DemoRow:
-    """One pair matched by one descriptor.
+    """One pair matched by one descriptor."""
 
-    Attributes:
-        pair: "stereo" or "rotated copy".
-        model: name of the descriptor.
-        matches: number of matches.
-        inliers: matches that agree on one geometry.
-        known: matches for which the truth is known.
-        correct: those of them within 3 px of the truth.
-        picture: the PNG file written.
-    """
-
-    pair: str
+    pair: str  # "stereo" or "rotated copy"
     model: str
     matches: int
-    inliers: int
-    known: int
-    correct: int
+    inliers: int  # matches that agree on one geometry
+    known: int  # matches for which the truth is known
+    correct: int  # those of them within 3 px of the truth
     picture: Path
 
     @property

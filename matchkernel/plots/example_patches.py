@@ -82,6 +82,14 @@ def matched_patches(photos: Sequence[Image], number: int = 1, say: Say = lambda 
     ]
 
 
+def check_content(*patches: Tensor) -> None:
+    """Refuse patches that are not (N, N) of one size, constant, or not finite: there is nothing to see in them."""
+    if len({patch.shape for patch in patches}) > 1 or patches[0].ndim != 2 or len(set(patches[0].shape)) > 1:
+        raise ArgumentError(f"expected (N, N) patches of one size, got {[tuple(patch.shape) for patch in patches]}")
+    if not all(bool(patch.isfinite().all()) and bool(patch.min() < patch.max()) for patch in patches):
+        raise ArgumentError("a patch is constant, or has pixels that are not finite: choose another")
+
+
 def _of_stack(path: Path, indices: Sequence[int], of_photos: str) -> list[np.ndarray]:
     stack = read_patches(path, of_photos)
     if not all(0 <= index < len(stack) for index in indices):

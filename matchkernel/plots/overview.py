@@ -13,6 +13,7 @@ from matchkernel.model.describe import resize_patches
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.encoding import SpatialEncoding
 from matchkernel.plots.canvas import BLACK, BLUE, DIVERGING, GRAY, mathtext, new_figure, save_png
+from matchkernel.plots.example_patches import check_content
 from matchkernel.runtime.config import VARIANTS
 
 if TYPE_CHECKING:
@@ -25,19 +26,12 @@ NAMES = {"cartesian": ("x", "y"), "polar": ("ρ", "θ")}
 
 @dataclass(frozen=True)
 class Branch:
-    """One coordinate system of a model, with a patch in it.
-
-    Attributes:
-        system: its name.
-        phi: (d, n, n) map Phi.
-        codes: (P, n, n) columns of F, the weighted position codes.
-        product: (d, P) c Phi^T F, scaled as the model does.
-    """
+    """One coordinate system of a model, with a patch in it."""
 
     system: str
-    phi: np.ndarray
-    codes: np.ndarray
-    product: np.ndarray
+    phi: np.ndarray  # (d, n, n) map Phi
+    codes: np.ndarray  # (P, n, n) columns of F, the weighted position codes
+    product: np.ndarray  # (d, P) c Phi^T F, scaled as the model does
 
 
 def overview_picture(path: str | Path, model: Descriptor, patch: Tensor, name: str = "") -> None:
@@ -51,10 +45,7 @@ def overview_picture(path: str | Path, model: Descriptor, patch: Tensor, name: s
     """
     if not VARIANTS[model.config.variant].systems:
         raise ArgumentError(f"{model.name or 'the model'} is {model.config.variant!r}, which encodes no positions")
-    if patch.ndim != 2 or patch.shape[0] != patch.shape[1]:
-        raise ArgumentError(f"expected an (N, N) patch, got shape {tuple(patch.shape)}")
-    if not bool(patch.isfinite().all()) or bool((patch == patch.flatten()[0]).all()):
-        raise ArgumentError("the patch is constant, or has pixels that are not finite; choose another by --patch")
+    check_content(patch)
     sized = resize_patches(patch[None, None].float(), model.config.patch_size)
     branches, descriptor = trace(model, sized)
     formula = mathtext(VARIANTS[model.config.variant].symbol)
@@ -83,12 +74,7 @@ def draw_overview(
 ) -> "Figure":
     """From left to right: patch, map, position codes, product, descriptor; a row for each coordinate system.
 
-    Args:
-        patch: (N, N) gray.
-        branches: one for each coordinate system.
-        descriptor: (D,) of length 1.
-        title: title of the figure.
-        norm: whether each product is normalised before M.
+    `norm`: each product is normalised before M.
     """
     figure = new_figure(14, 3.3 * len(branches) + 0.4)
     grid = figure.add_gridspec(len(branches), 5, width_ratios=(2.4, 2.6, 2.6, 1.9, 3.0), wspace=0.1)

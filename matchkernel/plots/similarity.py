@@ -15,6 +15,7 @@ from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.kernel_view import display_map, encodings_by_system, position_encodings, receptive_field
 from matchkernel.model.weights import load
 from matchkernel.plots.canvas import ORANGE, mathtext, new_figure, save_png
+from matchkernel.plots.example_patches import check_content
 from matchkernel.runtime.config import STRIDE, VARIANTS
 
 if TYPE_CHECKING:
@@ -93,11 +94,7 @@ def similarity_picture(
         patch_b: (N, N) floats.
         positions: x, y of each row, as shares of patch a from its left and upper border.
     """
-    if patch_a.ndim != 2 or patch_a.shape != patch_b.shape or patch_a.shape[0] != patch_a.shape[1]:
-        shapes = f"{tuple(patch_a.shape)} and {tuple(patch_b.shape)}"
-        raise ArgumentError(f"expected two (N, N) patches of the same size, got {shapes}")
-    if not all(bool(patch.isfinite().all()) and bool(patch.min() < patch.max()) for patch in (patch_a, patch_b)):
-        raise ArgumentError("a patch must be finite and not constant to have a similarity map")
+    check_content(patch_a, patch_b)
     if not (0 < len(columns) <= MAX_COLUMNS and 0 < len(positions) <= MAX_ROWS):
         raise ArgumentError(f"give 1 to {MAX_COLUMNS} models and 1 to {MAX_ROWS} positions")
     if not all(0 <= share <= 1 for position in positions for share in position):

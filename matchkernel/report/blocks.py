@@ -1,20 +1,31 @@
 """What a report is made of: methods, their scores, and the blocks that show them; independent of any file format.
 
-Every block has a title, a note, a `table` (None if it has none) and its `numbers` for report.json.
+Every block has a title, a note, a table and a chart (None if it has none), and its `numbers` for report.json.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from matchkernel.evaluation.uncertainty import Spread
-from matchkernel.plots.scores import ReportedMethod
+from matchkernel.plots.canvas import BLACK, GRAY, new_figure, plain
+from matchkernel.plots.scores import SAFE, Bar, ReportedMethod, draw_scores
 
-RAISED = "‡"
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+RAISED = SAFE
 RAISED_NOTE = (
     f"{RAISED} The order of tied distances alone raises this value; its tie-safe value is the one that is compared."
 )
 NOTHING = "–"  # in a cell without a value
+WIDTH = 4.2  # inches of a chart
+LOWEST_RATE = 1e-4
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b08d00", "#e04050", "#333333", "#7a5bb5")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (7, 2, 1, 2)))
 
 
 class Best(str):
@@ -22,6 +33,8 @@ class Best(str):
 
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]  # headings and rows
+Chart = tuple["Figure", str]  # and a sentence that says what it shows
+Series = Mapping[ReportedMethod, int]  # numbers the methods: each looks the same in every chart of a page
 
 
 @dataclass(frozen=True)
@@ -38,6 +51,10 @@ class Block:
 
     def table(self) -> Table | None:
         """Headings and rows of text."""
+        return None
+
+    def chart(self, series: Series) -> Chart | None:
+        """Its numbers as a picture."""
         return None
 
     def numbers(self) -> dict[str, Any]:
@@ -68,16 +85,14 @@ class Grid(Block):
         is_any = any(self.is_raised(method, column) for method, scores in self.methods.items() for column in scores)
         return RAISED_NOTE if is_any else ""
 
-    def best(self, column: str) -> float | None:
-        """The best mean of a column, rounded as printed; None where there is only one value.
+    def compared(self, method: ReportedMethod, column: str) -> Mapping[str, Spread]:
+        """The scores of a method, the tie-safe ones where ties raise this column."""
+        return (self.safe if self.is_raised(method, column) else self.methods)[method]
 
-        A value that is raised by ties counts with its tie-safe value.
-        """
-        means = [
-            round((self.safe[method] if self.is_raised(method, column) else scores)[column].mean, self.digits)
-            for method, scores in self.methods.items()
-            if column in scores
-        ]
+    def best(self, column: str) -> float | None:
+        """The best mean of a column, rounded as printed; None where there is only one value."""
+        known = [method for method, scores in self.methods.items() if column in scores]
+        means = [round(self.compared(method, column)[column].mean, self.digits) for method in known]
         if len(means) < 2:
             return None
         return min(means) if self.lower_is_better else max(means)
@@ -101,6 +116,21 @@ class Grid(Block):
             rows.append(cells)
         return ["method", "parameters", *self.columns], rows
 
+    def chart(self, series: Series) -> Chart | None:
+        """Bars sorted by parameters, with the deviation over runs; tie-safe values where ties raise one."""
+        column = self.bars
+        if column is None:
+            return None
+        bars, seen = [], []
+        for method in by_parameters([method for method, scores in self.methods.items() if column in scores]):
+            scores = self.compared(method, column)
+            marks = {mark: scores[mark].mean for mark in self.marks if mark in scores}
+            bars.append(Bar(method, [scores[column]], is_tie_safe=self.is_raised(method, column), marks=marks))
+            seen.append(f"{method.name} {scores[column].text(self.digits)}")
+        better = "lower is better" if self.lower_is_better else "higher is better"
+        figure = draw_scores(bars, [f"{column} (%)"], width=WIDTH)
+        return figure, f"Bars of {column}, {better}: {', '.join(seen)}."
+
     def numbers(self) -> dict[str, Any]:
         """Mean, deviation and runs of every cell."""
         rows = []
@@ -116,9 +146,23 @@ class Grid(Block):
 
 @dataclass(frozen=True)
 class Curves(Block):
-    """One curve per method: (fpr, tpr) in [0, 1], both rising."""
+    """One ROC curve per method: (fpr, tpr) in [0, 1], both rising."""
 
     methods: Mapping[ReportedMethod, tuple[Sequence[float], Sequence[float]]]
+
+    def chart(self, series: Series) -> Chart:
+        """The false positive rate on a logarithmic axis, with a line at a recall of 95 %."""
+        figure, axes = _axes(3.6)
+        for method in by_parameters(self.methods):
+            rates, recalls = self.methods[method]
+            dashes: Any = DASHES[series[method] // len(COLOURS) % len(DASHES)]
+            shown = [max(100 * rate, 100 * LOWEST_RATE) for rate in rates]
+            curve = axes.plot(shown, [100 * recall for recall in recalls], label=plain(method.name, 24), linewidth=1.6)
+            curve[0].set(color=COLOURS[series[method] % len(COLOURS)], linestyle=dashes)
+        axes.axhline(95, color=BLACK, linewidth=0.8, linestyle=(0, (4, 3)))
+        axes.set(xscale="log", xlim=(100 * LOWEST_RATE, 100), xlabel="false positive rate (%)", ylabel="recall (%)")
+        _legend(figure, len(self.methods))
+        return figure, f"Recall over false positive rate for {', '.join(method.name for method in self.methods)}."
 
     def numbers(self) -> dict[str, Any]:
         """Every point."""
@@ -143,10 +187,58 @@ class PerSequence(Block):
         rows = [list(row) for row in zip(self.sequences, *columns, strict=True)]
         return ["sequence", *(method.name for method in methods)], rows
 
+    def chart(self, series: Series) -> Chart:
+        """One row per sequence, one point per method, sequences sorted by their mean, the hardest last."""
+        methods, count = by_parameters(self.methods), len(self.sequences)
+        order = sorted(range(count), key=lambda k: (-self._mean(k), self.sequences[k]))
+        figure, axes = _axes(0.2 * count + 1.2)
+        for method in methods:
+            values = [math.nan if (value := self.methods[method][k]) is None else value for k in order]
+            axes.plot(values, range(count), linestyle="", label=plain(method.name, 24), **_point(series[method]))
+        axes.set_yticks(range(count), [plain(self.sequences[k], 24) for k in order], fontsize=8)
+        axes.set(xlim=(0, 100), ylim=(count - 0.4, -0.6), xlabel="%")
+        _legend(figure, len(methods))
+        names = ", ".join(method.name for method in methods)
+        return figure, f"One row for each of {count} sequences with a point for each of {names}."
+
+    def _mean(self, k: int) -> float:
+        known = [value for values in self.methods.values() if (value := values[k]) is not None]
+        return math.fsum(known) / len(known) if known else -1.0
+
     def numbers(self) -> dict[str, Any]:
         """Every value."""
         methods = [{**asdict(m), "values": list(self.methods[m])} for m in by_parameters(self.methods)]
         return {"kind": "sequences", "sequences": list(self.sequences), "methods": methods}
+
+
+@dataclass(frozen=True)
+class Scatter(Block):
+    """A score in percent, with its deviation, against a cost, which has a logarithmic axis; one point per method."""
+
+    cost: str  # name of the axis
+    methods: Mapping[ReportedMethod, tuple[float, Spread]]
+
+    def chart(self, series: Series) -> Chart:
+        """One point per method, its deviation as a vertical line."""
+        figure, axes = _axes(3.8)
+        seen = []
+        for method in by_parameters(self.methods):
+            cost, score = self.methods[method]
+            look = {**_point(series[method]), "label": plain(method.name, 24), "linestyle": ""}
+            axes.errorbar(cost, score.mean, yerr=score.std, ecolor=look["color"], **look)
+            seen.append(f"{method.name} {score.text(1)} at {cost:.3g}")
+        axes.set(xscale="log", xlabel=self.cost, ylabel="%")
+        axes.xaxis.set_major_formatter("{x:g}")
+        _legend(figure, len(self.methods))
+        return figure, f"Points, up and to the left is better: {', '.join(seen)}."
+
+    def numbers(self) -> dict[str, Any]:
+        """Cost and score of every method."""
+        points = [
+            {**asdict(method), "cost": cost, "mean": score.mean, "std": score.std}
+            for method, (cost, score) in sorted(self.methods.items(), key=lambda item: item[0].name)
+        ]
+        return {"kind": "scatter", "cost": self.cost, "points": points}
 
 
 @dataclass(frozen=True)
@@ -163,22 +255,6 @@ class TextTable(Block):
     def numbers(self) -> dict[str, Any]:
         """Its head and rows."""
         return {"kind": "text", "head": list(self.head), "rows": [list(row) for row in self.rows]}
-
-
-@dataclass(frozen=True)
-class Scatter(Block):
-    """A score in percent, with its deviation, against a cost, which has a logarithmic axis; one point per method."""
-
-    cost: str  # name of the axis
-    methods: Mapping[ReportedMethod, tuple[float, Spread]]
-
-    def numbers(self) -> dict[str, Any]:
-        """Cost and score of every method."""
-        points = [
-            {**asdict(method), "cost": cost, "mean": score.mean, "std": score.std}
-            for method, (cost, score) in sorted(self.methods.items(), key=lambda item: item[0].name)
-        ]
-        return {"kind": "scatter", "cost": self.cost, "points": points}
 
 
 @dataclass(frozen=True)
@@ -210,7 +286,34 @@ class Report:
     facts: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
 
+    @property
+    def series(self) -> Series:
+        """The number of each method in all charts."""
+        blocks = [block for section in self.sections for block in section.blocks]
+        methods = {method for block in blocks for method in getattr(block, "methods", ())}
+        return {method: number for number, method in enumerate(by_parameters(methods))}
+
 
 def by_parameters(methods: Iterable[ReportedMethod]) -> list[ReportedMethod]:
     """Sort by the number of parameters, unknown ones last; among equals, hand-crafted methods first, then by name."""
     return sorted(methods, key=lambda m: (m.parameters is None, m.parameters or 0, not m.hand_crafted, m.name))
+
+
+def _axes(height: float) -> tuple["Figure", "Axes"]:
+    figure = new_figure(WIDTH, height)
+    axes = figure.subplots()
+    axes.grid(color=GRAY, alpha=0.3, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _legend(figure: "Figure", count: int) -> None:
+    figure.legend(loc="outside upper center", ncols=min(count, 2), frameon=False, fontsize=8)
+
+
+def _point(number: int) -> dict[str, Any]:
+    """Colours repeat after eight, shapes after seven: fifty-six looks, and those from eight on are hollow."""
+    colour = COLOURS[number % len(COLOURS)]
+    filling = colour if number < len(COLOURS) else "white"
+    return {"marker": MARKERS[number % len(MARKERS)], "color": colour, "markerfacecolor": filling, "markersize": 5}

@@ -3,13 +3,15 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.uncertainty import Spread
-from matchkernel.plots.scores import ReportedMethod
+from matchkernel.plots.scores import Bar, ReportedMethod
 from matchkernel.report.blocks import RAISED, Grid, PerSequence, Section
-from matchkernel.report.runs import ScoredRun, refuse_conflicts, value_at
+from matchkernel.report.runs import ScoredRun, read_runs, refuse_conflicts, value_at
 
 NOISES = ("e", "h", "t")
 SAFE = "_tie_safe"  # suffix of values with ties counted as errors
@@ -80,6 +82,30 @@ def hpatches_sections(runs: Sequence[ScoredRun]) -> list[Section]:
     titles = Counter(_title(key) for key in sections)
     order = sorted(sections, key=lambda key: (not key[0], key))  # sets without a name last
     return [_section(key, sections[key], titles[_title(key)] > 1) for key in order]
+
+
+def score_bars(paths: Sequence[str | Path]) -> tuple[list[Bar], list[str]]:
+    """Bars of HPatches results for `plots.scores`, and the tasks they are scored in.
+
+    Args:
+        paths: results of `matchkernel evaluate hpatches`, or folders of them; all on the same set, splits and tasks.
+    """
+    sections = hpatches_sections([run for run in read_runs(paths) if run.result["kind"] == "hpatches"])
+    if not sections:
+        raise ArgumentError("no results of `matchkernel evaluate hpatches` among these files")
+    if len(sections) > 1:
+        titles = "; ".join(section.title for section in sections)
+        raise ArgumentError(
+            f"these results cannot share a chart: {titles}; give those of one set, split, distance and choice of tasks"
+        )
+    grids = {block.title.lower(): block for block in sections[0].blocks if isinstance(block, Grid)}
+    tasks = [task for task in HEADLINES if task in grids]
+    shown = [grids[task] for task in tasks]
+    bars = []
+    for method in shown[0].methods:
+        scores = [grid.compared(method, "mean").get("mean") for grid in shown]
+        bars.append(Bar(method, scores, is_tie_safe=any(grid.is_raised(method, "mean") for grid in shown)))
+    return bars, tasks
 
 
 def _set_of(run: ScoredRun, runs: Sequence[ScoredRun]) -> str:

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from html import escape
 
 from matchkernel.plots.canvas import svg_of
-from matchkernel.report.blocks import RAISED, Best, Block, Grid, PerSequence, Picture, Report, Section, by_parameters
-from matchkernel.report.charts import CHARTS, Series
+from matchkernel.report.blocks import RAISED, Best, Block, Grid, PerSequence, Picture, Report, Section, Series
 
 STYLE = """
 :root{color-scheme:light dark;--page:#fff;--ink:#1b1f24;--soft:#57606a;--rule:#d8dee4;--own:#0063a3;--back:#f3f5f7;
@@ -57,9 +56,6 @@ HOW_TO_READ = (
 
 def html_page(report: Report) -> str:
     """The whole page; the same report gives the same bytes."""
-    blocks = [block for section in report.sections for block in section.blocks]
-    methods = {method for block in blocks for method in getattr(block, "methods", ())}
-    series = {method: number for number, method in enumerate(by_parameters(methods))}
     title = escape(report.title)
     links = "".join(f'<li><a href="#s{k}">{escape(s.title)}</a></li>' for k, s in enumerate(report.sections))
     facts = "".join(f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in report.facts)
@@ -74,7 +70,7 @@ def html_page(report: Report) -> str:
         summary = f"<summary>{count} note{'s' * (count > 1)} on these results</summary>"
         parts.append(f'<details class="warning"{" open" * (count <= 3)}>{summary}<ul>{items}</ul></details>')
     for k, section in enumerate(report.sections):
-        parts += _section(section, k, series)
+        parts += _section(section, k, report.series)
     if facts:
         parts.append(f"<section><h2>Where the figures come from</h2><dl>{facts}</dl></section>")
     return "\n".join([*parts, f"<p>{escape(HOW_TO_READ)}</p></main></body></html>\n"])
@@ -85,8 +81,11 @@ def _section(section: Section, k: int, series: Series) -> Iterator[str]:
     if section.note:
         yield f"<p>{escape(section.note)}</p>"
     figures = []
-    for block in (block for block in section.blocks if type(block) in CHARTS and getattr(block, "bars", True)):
-        figure, description = CHARTS[type(block)](block, series)
+    for block in section.blocks:
+        chart = block.chart(series)
+        if chart is None:
+            continue
+        figure, description = chart
         note = f"{block.note} {block.footnote}".strip()
         figures.append(_figure(block.title, "svg+xml", svg_of(figure), description, note, "chart"))
     if figures:

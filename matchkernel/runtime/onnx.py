@@ -7,6 +7,7 @@ in float32, or in int8 with ranges that were calibrated for exactly these weight
 import hashlib
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +17,7 @@ import numpy as np
 from matchkernel.errors import ArgumentError, FileError, MissingExtraError, WeightsError
 from matchkernel.runtime.config import AUTO, ENGINES, INT8, ONNX, DescriptorConfig
 from matchkernel.runtime.graph import INPUT, OUTPUT, Ranges, descriptor_file
-from matchkernel.runtime.weights import SHIPPED, FoldedNetwork, Weights, fold
+from matchkernel.runtime.weights import SHIPPED, Weights, fold
 from matchkernel.storage.extras import CORE, need
 
 ENGINE = "engine"  # key of the name in settings and in the metadata of files
@@ -113,44 +114,26 @@ def open_onnx(weights: Weights, engine: str, size: int) -> OnnxEngine:
     if engine not in (AUTO, ONNX):
         return _open_file(Path(engine), weights, size)
     if engine == AUTO:
-        try:
-            return _open_int8(weights, size)
-        except (UnfitError, WeightsError):  # none for these weights, or a damaged file
-            pass  # the engine that is used is named in every output
-    check_kind(weights.kind)
-    return open_float(fold(weights, size), weights.name)
-
-
-def check_kind(kind: str) -> None:
-    """Refuse weights of a kind that float32 cannot hold."""
-    if kind == "F64":
+        with suppress(UnfitError, WeightsError):  # none for these weights, or a damaged file
+            return _open_int8(weights, size)  # the engine that is used is named in every output
+    if weights.kind == "F64":
         raise UnfitError(f"engine {ONNX} computes in float32, these weights are float64: use engine torch")
-
-
-def open_float(network: FoldedNetwork, name: str) -> OnnxEngine:
-    """A folded descriptor of this name in float32."""
-    return OnnxEngine(
-        descriptor_file(network, {}), network.size, ONNX, f"the graph of {name}", batch_pixels(network.config)
-    )
+    content = descriptor_file(fold(weights, size), {})
+    return OnnxEngine(content, size, ONNX, f"the graph of {weights.name}", batch_pixels(weights.config))
 
 
 def _open_int8(weights: Weights, size: int) -> OnnxEngine:
     """The descriptor in int8, its graph made from the weights and from the ranges the package has for exactly these."""
     path = ranges_file(weights.name)
     if not path.is_file():
-        raise UnfitError(no_ranges(weights.name))
+        raise UnfitError(
+            f"the package has no int8 ranges for {weights.name}: make a file with `matchkernel export --int8`, "
+            "and give it as the engine"
+        )
     ranges = Ranges.read(path)
     _check_fits(path, weights, size, ranges.state_sha256, str(ranges.patch_size))
     content, source = descriptor_file(fold(weights, size), {}, ranges.limits), f"the int8 graph of {weights.name}"
     return OnnxEngine(content, size, INT8, source, batch_pixels(weights.config), ranges.sha256)
-
-
-def no_ranges(name: str) -> str:
-    """The message about a model without int8 ranges."""
-    return (
-        f"the package has no int8 ranges for {name}: make a file with `matchkernel export --int8`, "
-        "and give it as the engine"
-    )
 
 
 def batch_pixels(config: DescriptorConfig) -> int:

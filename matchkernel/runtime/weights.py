@@ -308,37 +308,47 @@ def fold(weights: Weights, size: int) -> FoldedNetwork:
     """Fold every BatchNorm into the convolution or matrix before it, in float64, so that only one rounding is added.
 
     Args:
-        weights: of the descriptor.
+        weights: of a descriptor, or of a folded copy of one.
         size: side of the patches.
     """
-    config = weights.config
+    config, variant = weights.config, VARIANTS[weights.config.variant]
     values = {name: tensor.array().astype(np.float64) for name, tensor in weights.tensors.items()}
     networks = []
-    for k in range(VARIANTS[config.variant].networks):
-        layers = []
-        for number, (_, _, stride) in enumerate(config.convolutions):
-            at = f"backbones.{k}.layers."
-            scale, shift = _norm(values, f"{at}{3 * number + 1}")
-            weight = values[f"{at}{3 * number}.weight"] * scale[:, None, None, None]
-            layers.append(Convolution(weight.astype(np.float32), shift.astype(np.float32), stride))
+    for k in range(variant.networks):
+        at = f"backbones.{k}.layers."
+        layers = [
+            Convolution(*_folded(values, f"{at}{3 * number}", f"{at}{3 * number + 1}"), stride)
+            for number, (_, _, stride) in enumerate(config.convolutions)
+        ]
         networks.append(layers)
-    projection, final = None, _norm(values, "output_norm") if config.output_norm == "batch" else None
-    if VARIANTS[config.variant].projects:
-        scale, shift = (np.ones(config.D or 0), np.zeros(config.D or 0)) if final is None else final
-        weight = values["projection.weight"] * scale[:, None]
-        bias = values.get("projection.bias", 0) * scale + shift
-        projection, final = (weight.astype(np.float32), bias.astype(np.float32)), None
-    exact = None if final is None else (final[0].astype(np.float32), final[1].astype(np.float32))
-    return FoldedNetwork(config, size, networks, aggregation_matrices(config, size), projection, exact)
+    projection = scale_and_shift = None
+    if variant.projects:
+        projection = _folded(values, "projection", "output_norm")
+    elif config.output_norm == "batch":
+        scale, shift = _norm(values, "output_norm")
+        scale_and_shift = scale.astype(np.float32), shift.astype(np.float32)
+    return FoldedNetwork(config, size, networks, _aggregation_matrices(config, size), projection, scale_and_shift)
+
+
+def _folded(values: Mapping[str, np.ndarray], layer: str, norm: str) -> tuple[np.ndarray, np.ndarray]:
+    """Weight and bias, in float32, of a layer and the BatchNorm after it; a folded copy has none there."""
+    weight = values[f"{layer}.weight"]
+    bias = values.get(f"{layer}.bias", np.zeros(len(weight)))
+    if f"{norm}.running_var" in values:
+        scale, shift = _norm(values, norm)
+        weight, bias = weight * scale.reshape(-1, *[1] * (weight.ndim - 1)), bias * scale + shift
+    return weight.astype(np.float32), bias.astype(np.float32)
 
 
 def _norm(values: Mapping[str, np.ndarray], name: str) -> tuple[np.ndarray, np.ndarray]:
-    """A BatchNorm as a factor and a number to add."""
+    """A BatchNorm as a factor and a number to add; a folded copy that keeps one has both."""
+    if f"{name}.scale" in values:
+        return values[f"{name}.scale"], values[f"{name}.shift"]
     scale = 1 / np.sqrt(values[f"{name}.running_var"] + EPSILON)
     return scale, -values[f"{name}.running_mean"] * scale
 
 
-def aggregation_matrices(config: DescriptorConfig, size: int) -> list[np.ndarray | None]:
+def _aggregation_matrices(config: DescriptorConfig, size: int) -> list[np.ndarray | None]:
     """The matrix that multiplies the map of each aggregation, (n * n, P) float32; None where the map itself is used."""
     variant, n = VARIANTS[config.variant], size // STRIDE
     if not variant.systems:

@@ -28,13 +28,7 @@ def map_npy(path: str | Path) -> np.ndarray:
 
 
 def read_npz(path: str | Path, names: Sequence[str], what: str) -> dict[str, np.ndarray]:
-    """Read arrays from a file written by numpy.savez; any problem becomes a one-line FileError.
-
-    Args:
-        path: the file.
-        names: arrays it must hold; others are not read.
-        what: what the file should be, for messages.
-    """
+    """Read these arrays from a file of numpy.savez; any problem becomes a FileError that says what it should be."""
     with _file_errors(path, what), zipfile.ZipFile(path) as file:
         return {name: _member(file, name) for name in names}
 
@@ -95,17 +89,11 @@ KINDS = {  # of the tensors of our files, and their names in numpy and torch
 
 @dataclass(frozen=True)
 class Stored:
-    """One tensor of a file.
+    """One tensor of a file."""
 
-    Attributes:
-        kind: type of its numbers, as safetensors calls it: a key of KINDS.
-        shape: of the tensor.
-        data: its numbers, little-endian, row by row.
-    """
-
-    kind: str
+    kind: str  # type of its numbers, as safetensors calls it: a key of KINDS
     shape: tuple[int, ...]
-    data: bytes | memoryview
+    data: bytes | memoryview  # its numbers, little-endian, row by row
 
     def array(self) -> np.ndarray:
         """The numbers, read-only; bfloat16, which numpy does not have, as float32."""
@@ -113,12 +101,6 @@ class Stored:
             bits = np.frombuffer(self.data, "<u2").astype(np.uint32) << 16
             return bits.view(np.float32).reshape(self.shape)
         return np.frombuffer(self.data, np.dtype(KINDS[self.kind]).newbyteorder("<")).reshape(self.shape)
-
-    @classmethod
-    def of(cls, values: np.ndarray) -> "Stored":
-        """The tensor of an array of one of these types."""
-        kind = next(kind for kind, name in KINDS.items() if name == values.dtype.name)
-        return cls(kind, values.shape, values.astype(values.dtype.newbyteorder("<")).tobytes())
 
 
 def read_header(path: Path) -> tuple[dict[str, str], dict[str, Any]]:

@@ -180,7 +180,7 @@ def is_running(process: int) -> bool:
     except ProcessLookupError:
         return False
     except (PermissionError, OverflowError):
-        return True
+        pass
     return True
 
 
@@ -192,14 +192,7 @@ def read_small_text(
     encoding: str = "utf-8",
     errors: str = "strict",
 ) -> str:
-    """The text of a regular file of at most `limit` bytes; larger or endless files are not read.
-
-    Args:
-        path: the file. A folder, a device or a pipe is refused.
-        limit: maximum number of bytes.
-        what: what the file should be, for the message if it is too large or not text.
-        encoding, errors: as of `str.decode`.
-    """
+    """The text of a regular file of at most `limit` bytes; larger or endless files are refused as not being `what`."""
     try:
         with os.fdopen(os.open(path, READING), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

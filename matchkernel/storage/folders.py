@@ -114,10 +114,7 @@ def exclusive(folder: Path, refusal: str) -> Iterator[tuple[int, ...]]:
     Unfinished files of killed processes are removed; so is, at the end, a folder that was created here and is empty.
     The value is the file descriptors that a program started in the block may inherit, so that it keeps the lock if this
     process is killed; none on Windows.
-
-    Args:
-        folder: the folder.
-        refusal: message of the FileError if another process is using it.
+    If another process is using the folder, the FileError has the message `refusal`.
     """
     is_new, locked = not folder.exists(), _locked_by_flock if fcntl else _locked_by_filelock
     with parents_made(folder), ExitStack() as stack:
@@ -141,24 +138,13 @@ class Build:
     done: set[str]
     lock: tuple[int, ...]  # file descriptors that a program started for the build may inherit
     _journal: IO[str] = field(repr=False)
-    is_discarded: bool = False
+    is_discarded: bool = False  # at the end, what was built is removed and the target stays as it is
 
     def mark(self, step: str) -> None:
         """Record that the files of a step have been written."""
         self._journal.write(step + "\n")
         self._journal.flush()
         self.done.add(step)
-
-    def forget(self) -> None:
-        """Do every step again."""
-        first = (self.folder / JOURNAL).read_text(encoding="utf-8").split("\n", 1)[0]
-        self._journal.truncate(len(first) + 1)  # the settings stay, whenever this is killed; JSON has ASCII only
-        self._journal.seek(0, os.SEEK_END)
-        self.done.clear()
-
-    def discard(self) -> None:
-        """At the end of the build, remove what was built and leave the target as it is."""
-        self.is_discarded = True
 
 
 @contextmanager

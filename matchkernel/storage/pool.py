@@ -231,15 +231,10 @@ def one_line(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class LocalWorkers:
-    """Processes of this machine.
+    """Processes of this machine."""
 
-    Attributes:
-        count: how many; None for one per core, as far as the memory reaches, or one if there is a GPU.
-        has_gpu: True if this machine has a GPU that work may use.
-    """
-
-    count: int | None = None
-    has_gpu: bool = False
+    count: int | None = None  # one per core, as far as the memory reaches, or one if there is a GPU
+    has_gpu: bool = False  # this machine has a GPU that work may use
 
     @property
     def label(self) -> str:

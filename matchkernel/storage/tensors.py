@@ -70,14 +70,7 @@ def read_state(path: Path) -> dict[str, Any]:
 
 
 def fill(module: nn.Module, state: Mapping[str, Any], path: Path, name: str) -> nn.Module:
-    """Give a network the weights of a file, ready to run.
-
-    Args:
-        module: the network.
-        state: its weights; all of them and no others.
-        path: where they are from, for messages.
-        name: of the network, for messages.
-    """
+    """Give a network all its weights and no others, ready to run; messages name their file and the network."""
     try:
         module.load_state_dict(state, strict=True)
     except (RuntimeError, TypeError, AttributeError) as error:

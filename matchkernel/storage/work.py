@@ -159,13 +159,7 @@ def progress_counter(progress: Progress | None, total: int) -> Callable[[int], N
 
 
 def part_progress(progress: Progress | None, before: int, total: int) -> Progress | None:
-    """The progress of one part of the work, reported as progress of the whole.
-
-    Args:
-        progress: of the whole.
-        before: items done before this part.
-        total: items of the whole.
-    """
+    """The progress of one part, reported as that of the whole, of which so many items were done `before`."""
     return None if progress is None else lambda done, _: progress(before + done, total)
 
 

@@ -384,7 +384,7 @@ def test_a_folder_made_with_something_else_is_refused(scene, base, whole, tmp_pa
 
 
 def test_a_small_set_to_mix_in_makes_batches_smaller(scene, base, whole):
-    sets = {name: [open_patch_set(whole.folder / "sets" / name)] for name in split.PARTS}
+    sets = {name: open_patch_set(whole.folder / "sets" / name) for name in split.PARTS}
     small = whole.folder / "elsewhere"  # 10 points
     assert learn.training_config(sets, AdaptSettings(base, pairs=40), 20).sampling.pairs > 20
     assert learn.training_config(sets, AdaptSettings(base, pairs=40, mix=(str(small),)), 20).sampling.pairs == 20

@@ -5,6 +5,7 @@ import socket
 import sys
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from commands import good, refused, run
@@ -73,6 +74,7 @@ match {PHOTO_PAIR} --geometry none --guided
 match {PHOTO_PAIR} --keynet keynet.pth --contrast 0.02
 match {PHOTO_PAIR} --keynet keynet.pth --edge 9
 
+extract bad/words.jpg -o f --model sift
 extract photos -o strip.png --model sift
 extract photos -o f --model mystery
 extract photos -o strip.png/f.h5 --model sift
@@ -85,6 +87,7 @@ extract photos -o rows --model light --keypoints 50
 
 pairs absent -o p.txt
 pairs empty -o p.txt
+pairs damaged.h5 -o p.txt
 pairs photos -o photos/p.txt
 pairs photos -o p.h5
 pairs photos -o p.txt --add absent.txt
@@ -233,7 +236,17 @@ def inputs(place, rendered):
         shutil.copytree(rendered / name, folder / "scene" / name)
     for name in ("rows", "rows.h5"):
         good("extract", folder / "photos", "-o", folder / name, "--model", "rootsift", "--keypoints", 50)
+    damage_descriptors(folder / "rows.h5", folder / "damaged.h5")
     return folder
+
+
+def damage_descriptors(source, target):
+    """Copy features with the descriptors of one image overwritten: the damage is found only when they are read."""
+    with h5py.File(source) as file:
+        place = file["1.png"]["descriptors"].id.get_chunk_info(0)
+    content = bytearray(source.read_bytes())
+    content[place.byte_offset : place.byte_offset + place.size] = b"\xff" * place.size
+    target.write_bytes(content)
 
 
 @pytest.mark.parametrize("line", LINES)

@@ -22,3 +22,9 @@ def workspace(scene, tmp_path_factory):
 @pytest.fixture
 def sift():
     return open_describer("sift")
+
+
+@pytest.fixture(params=["out", "features.h5"])
+def out(request, tmp_path):
+    """Where features are written: a folder, or one file."""
+    return tmp_path / request.param

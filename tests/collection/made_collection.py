@@ -1,5 +1,6 @@
 """A few photos of one texture, seen through known rotations, and their features."""
 
+from copy import copy
 from pathlib import Path
 
 from made_images import save, texture, turned
@@ -28,3 +29,10 @@ def write_made_features(folder: Path, count: int = 6, kind: str = "features.h5")
     images = write_photos(folder / "photos", count)
     extract_images(images, folder / kind, open_describer("sift"), DETECTOR)
     return folder / kind, list(all_pairs(list(images)))
+
+
+def computing_by(describer, compute):
+    """The same describer with another function that computes descriptors."""
+    changed = copy(describer)
+    changed.compute = compute
+    return changed

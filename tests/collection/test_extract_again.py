@@ -8,6 +8,7 @@ from copy import copy
 import pytest
 import torch
 from helpers import refuses
+from made_collection import computing_by
 from made_images import save, texture
 
 from matchkernel.collection import extract as batch
@@ -19,7 +20,6 @@ from matchkernel.photos.files import read_features
 from matchkernel.storage.work import in_threads
 
 DETECTOR = Detector(keypoints=20)
-TARGETS = pytest.mark.parametrize("target", ["out", "features.h5"])
 
 
 @pytest.fixture
@@ -31,9 +31,8 @@ def photos(tmp_path):
     return folder
 
 
-@TARGETS
-def test_a_second_run_at_the_same_time_is_refused(target, photos, sift, tmp_path):
-    images, out = find_images([photos]), tmp_path / target
+def test_a_second_run_at_the_same_time_is_refused(out, photos, sift, tmp_path):
+    images = find_images([photos])
     inside, go_on = threading.Event(), threading.Event()
 
     def compute(*arguments):
@@ -41,8 +40,7 @@ def test_a_second_run_at_the_same_time_is_refused(target, photos, sift, tmp_path
         assert go_on.wait(60)
         return sift.compute(*arguments)
 
-    slow = copy(sift)
-    slow.compute = compute
+    slow = computing_by(sift, compute)
     first = threading.Thread(target=extract_images, args=(images, out, slow, DETECTOR))
     first.start()
     assert inside.wait(60)
@@ -53,20 +51,18 @@ def test_a_second_run_at_the_same_time_is_refused(target, photos, sift, tmp_path
     assert extract_images(images, out, sift, DETECTOR).kept == ["a.png", "b.png"]
 
 
-@TARGETS
-def test_what_a_killed_run_was_writing_is_removed(target, photos, sift, tmp_path):
-    out = tmp_path / target
-    folder = out if target == "out" else tmp_path / "features.h5.parts"
+def test_what_a_killed_run_was_writing_is_removed(out, photos, sift, tmp_path):
+    folder = out if out.name == "out" else tmp_path / "features.h5.parts"
     folder.mkdir()
     (folder / ".a.png.12.4711.part.npz").write_bytes(b"PK half of it")
-    if target == "features.h5":
+    if out.name == "features.h5":
         (folder / "b.png.npz").write_bytes(b"damaged")
         (tmp_path / ".features.12.999999999.part.h5").write_bytes(b"half of it")
         (tmp_path / ".features.mine.part.h5").write_bytes(b"someone's")
     assert extract_images(find_images([photos]), out, sift, DETECTOR).done == ["a.png", "b.png"]
     assert not list(tmp_path.rglob("*.part.npz"))
     assert not (tmp_path / "features.h5.parts").exists()
-    assert [path.name for path in tmp_path.glob(".*")] == [".features.mine.part.h5"] * (target == "features.h5")
+    assert [path.name for path in tmp_path.glob(".*")] == [".features.mine.part.h5"] * (out.name == "features.h5")
 
 
 def test_damaged_features_in_a_folder_are_said_and_left(photos, sift, tmp_path):
@@ -88,10 +84,8 @@ def test_what_a_stopped_run_of_another_kind_left_is_not_taken(photos, sift, tmp_
             raise KeyboardInterrupt
         return sift.compute(*arguments)
 
-    stopped = copy(sift)
-    stopped.compute = stops
     with pytest.raises(KeyboardInterrupt):
-        extract_images(find_images([photos]), out, stopped, DETECTOR)
+        extract_images(find_images([photos]), out, computing_by(sift, stops), DETECTOR)
     (left,) = parts.glob("*.npz")
     report = extract_images(find_images([photos]), out, open_describer("rootsift"), DETECTOR)
     assert report.done == ["a.png", "b.png"]
@@ -100,11 +94,10 @@ def test_what_a_stopped_run_of_another_kind_left_is_not_taken(photos, sift, tmp_
     assert not parts.exists()
 
 
-def test_what_is_no_image_is_skipped_and_nothing_is_left(sift, tmp_path):
+def test_what_is_no_image_is_skipped_and_nothing_is_left(out, sift, tmp_path):
     os.mkfifo(tmp_path / "pipe.png")
-    for target in ("out", "features.h5"):
-        images = {name: tmp_path / name for name in ("no.png", "pipe.png")}
-        assert list(extract_images(images, tmp_path / target, sift).skipped) == ["no.png", "pipe.png"]
+    images = {name: tmp_path / name for name in ("no.png", "pipe.png")}
+    assert list(extract_images(images, out, sift).skipped) == ["no.png", "pipe.png"]
     assert [path.name for path in tmp_path.iterdir()] == ["pipe.png"]
 
 

@@ -1,6 +1,5 @@
 """Features of many images: stopped and gone on with, faults skipped, nothing half written."""
 
-from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import h5py
 import numpy as np
 import pytest
 from helpers import refuses
+from made_collection import computing_by
 from made_images import save, texture, write_bad_images
 
 from matchkernel.collection import extract as batch
@@ -36,9 +36,7 @@ def features_in(out, name):
     return read_features(out, name) if out.suffix == ".h5" else load_features(out / f"{name}.npz")
 
 
-@pytest.mark.parametrize("target", ["out", "features.h5"])
-def test_every_image_gets_its_features(target, photos, sift, tmp_path):
-    out = tmp_path / target
+def test_every_image_gets_its_features(out, photos, sift, tmp_path):
     seen = []
     report = extract_images(find_images([photos]), out, sift, DETECTOR, progress=lambda *counts: seen.append(counts))
     assert report.done == ["a.jpg", "b.png", "day/a.jpg"]
@@ -49,16 +47,14 @@ def test_every_image_gets_its_features(target, photos, sift, tmp_path):
         assert np.abs(found.keypoints - expected.keypoints).max() < 1e-4  # hloc's are float32
         assert (found.descriptors == expected.descriptors).all()
         assert expected.settings.items() <= found.settings.items()
-    if target == "features.h5":
+    if out.name == "features.h5":
         assert image_names(out) == report.done
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["photos", target])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["photos", out.name])
 
 
-@pytest.mark.parametrize("target", ["out", "features.h5"])
 @pytest.mark.parametrize("store", ["float16", "bytes"])
-def test_descriptors_are_stored_as_asked(target, store, photos, sift, tmp_path):
+def test_descriptors_are_stored_as_asked(out, store, photos, sift, tmp_path):
     """Other files of the same place must be stored alike; hloc has no bytes, so an .h5 has float16 then."""
-    out = tmp_path / target
     images = find_images([photos])
     extract_images(images, out, sift, DETECTOR, store=store)
     found = features_in(out, "b.png")
@@ -68,7 +64,7 @@ def test_descriptors_are_stored_as_asked(target, store, photos, sift, tmp_path):
     assert extract_images(images, out, sift, DETECTOR, store=store).kept == sorted(images)
     with refuses(ArgumentError):
         extract_images(images, out, sift, DETECTOR)
-    if target == "features.h5":
+    if out.name == "features.h5":
         with h5py.File(out) as file:
             assert file["b.png/descriptors"].dtype == np.float16
 
@@ -91,8 +87,7 @@ def test_a_photo_that_a_library_refuses_is_skipped(is_detecting, photos, sift, t
     if is_detecting:
         monkeypatch.setattr(batch, "detect_in", fail_at_b(batch.detect_in))
     else:
-        describer = copy(sift)
-        describer.compute = fail_at_b(sift.compute)
+        describer = computing_by(sift, fail_at_b(sift.compute))
     said = []
     report = extract_images(find_images([photos]), tmp_path / "out", describer, DETECTOR, say=said.append)
     assert report.done == ["a.jpg", "day/a.jpg"]
@@ -103,10 +98,9 @@ def test_a_photo_that_a_library_refuses_is_skipped(is_detecting, photos, sift, t
             extract_images(find_images([photos]), tmp_path / "out", describer, DETECTOR)
 
 
-@pytest.mark.parametrize("target", ["out", "features.h5"])
-def test_masks_hide_keypoints(target, photos, sift, tmp_path):
+def test_masks_hide_keypoints(out, photos, sift, tmp_path):
     """COLMAP's names; a photo without a mask is whole; a changed mask is a changed photo."""
-    out, masks, images = tmp_path / target, tmp_path / "masks", find_images([photos])
+    masks, images = tmp_path / "masks", find_images([photos])
     with refuses(FileError):
         extract_images(images, out, sift, DETECTOR, masks=masks)
     (masks / "day").mkdir(parents=True)
@@ -156,18 +150,14 @@ def stopping(describer, after):
         left[0] -= 1
         return describer.compute(*arguments)
 
-    stopped = copy(describer)
-    stopped.compute = compute
-    return stopped
+    return computing_by(describer, compute)
 
 
-@pytest.mark.parametrize("target", ["out", "features.h5"])
-def test_a_stopped_run_goes_on_and_ends_with_the_same_bytes(target, photos, sift, tmp_path):
+def test_a_stopped_run_goes_on_and_ends_with_the_same_bytes(out, photos, sift, tmp_path):
     images = find_images([photos])
-    once = tmp_path / "once" / target
+    once = tmp_path / "once" / out.name
     once.parent.mkdir()
     extract_images(images, once, sift, DETECTOR)
-    out = tmp_path / target
     with pytest.raises(StoppedError):
         extract_images(images, out, stopping(sift, 2), DETECTOR)
     assert not (tmp_path / "features.h5").exists()
@@ -180,9 +170,7 @@ def test_a_stopped_run_goes_on_and_ends_with_the_same_bytes(target, photos, sift
         assert (once / name).read_bytes() == (out / name).read_bytes()
 
 
-@pytest.mark.parametrize("target", ["out", "features.h5"])
-def test_a_changed_image_is_done_again_and_other_settings_are_refused(target, photos, sift, tmp_path):
-    out = tmp_path / target
+def test_a_changed_image_is_done_again_and_other_settings_are_refused(out, photos, sift, tmp_path):
     extract_images(find_images([photos]), out, sift, DETECTOR)
     save(texture(9, 90, 110), photos / "b.png")
     assert extract_images(find_images([photos]), out, sift, DETECTOR).done == ["b.png"]
@@ -195,9 +183,7 @@ def test_a_changed_image_is_done_again_and_other_settings_are_refused(target, ph
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("target", ["out", "features.h5"])
-def test_a_photo_that_changed_and_cannot_be_read_has_no_features(target, photos, sift, tmp_path):
-    out = tmp_path / target
+def test_a_photo_that_changed_and_cannot_be_read_has_no_features(out, photos, sift, tmp_path):
     extract_images(find_images([photos]), out, sift, DETECTOR)
     (photos / "b.png").write_bytes((photos / "b.png").read_bytes()[:200])
     report = extract_images(find_images([photos]), out, sift, DETECTOR)
@@ -205,9 +191,8 @@ def test_a_photo_that_changed_and_cannot_be_read_has_no_features(target, photos,
     assert open_features(out).names == ["a.jpg", "day/a.jpg"]
 
 
-@pytest.mark.parametrize("target", ["out", "features.h5"])
-def test_features_of_photos_that_are_gone_stay_and_are_told(target, photos, sift, tmp_path):
-    out, said = tmp_path / target, []
+def test_features_of_photos_that_are_gone_stay_and_are_told(out, photos, sift, tmp_path):
+    said = []
     extract_images(find_images([photos]), out, sift, DETECTOR, say=said.append)
     images = {"a.jpg": photos / "a.jpg"}
     extract_images(images, out, sift, DETECTOR, say=said.append)
@@ -224,12 +209,11 @@ def test_a_disk_without_room_is_said_before_hdf5_meets_it(photos, sift, tmp_path
     assert not (tmp_path / "f.h5").exists()
 
 
-@pytest.mark.parametrize("target", ["out", "features.h5"])
-def test_images_that_cannot_be_read_are_skipped_and_said(target, photos, sift, tmp_path):
+def test_images_that_cannot_be_read_are_skipped_and_said(out, photos, sift, tmp_path):
     reasons = write_bad_images(photos)
     lines = []
     images = find_images([photos]) | {"missing.png": photos / "missing.png"}
-    report = extract_images(images, tmp_path / target, sift, DETECTOR, say=lines.append)
+    report = extract_images(images, out, sift, DETECTOR, say=lines.append)
     assert report.done == ["a.jpg", "b.png", "day/a.jpg"]
     assert report.skipped.keys() == reasons.keys()
     for line, name in zip(lines, report.skipped, strict=True):
@@ -237,16 +221,15 @@ def test_images_that_cannot_be_read_are_skipped_and_said(target, photos, sift, t
         assert name in line
         assert reasons[name] in line
     written = {path.name for path in tmp_path.rglob("*") if path.is_file() and photos not in path.parents}
-    assert written == ({"features.h5"} if target == "features.h5" else {"a.jpg.npz", "b.png.npz"})
+    assert written == ({"features.h5"} if out.name == "features.h5" else {"a.jpg.npz", "b.png.npz"})
 
 
-def test_an_image_without_keypoints_has_features_and_is_named(sift, tmp_path):
+def test_an_image_without_keypoints_has_features_and_is_named(out, sift, tmp_path):
     save(np.full((40, 40), 7, np.uint8), tmp_path / "gray.png")
-    for target in ("out", "features.h5"):
-        said = []
-        extract_images(find_images([tmp_path / "gray.png"]), tmp_path / target, sift, say=said.append)
-        assert features_in(tmp_path / target, "gray.png").descriptors.shape == (0, 128)
-        assert [line.split(":")[0] for line in said] == ["gray.png"]
+    said = []
+    extract_images(find_images([tmp_path / "gray.png"]), out, sift, say=said.append)
+    assert features_in(out, "gray.png").descriptors.shape == (0, 128)
+    assert [line.split(":")[0] for line in said] == ["gray.png"]
 
 
 @pytest.mark.parametrize(
@@ -275,15 +258,14 @@ def test_images_and_places_that_are_refused(images, out, error, photos, sift, tm
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("target", ["out", "features.h5"])
-def test_one_bad_name_does_not_stop_the_others(target, photos, sift, tmp_path):
+def test_one_bad_name_does_not_stop_the_others(out, photos, sift, tmp_path):
     """In a folder 254 letters leave no room for .npz; bytes that are not UTF-8 cannot be written into an .h5."""
     long, odd = "n" * 250 + ".png", "caf\udce9.png"
     for name in (long, odd):
         save(texture(7, 60, 60), photos / "plain.png").rename(photos / name)
     lines = []
-    report = extract_images(find_images([photos]), tmp_path / target, sift, DETECTOR, say=lines.append)
-    bad, reason = (odd, "caf\\udce9.png") if target == "features.h5" else (long, "too long")
+    report = extract_images(find_images([photos]), out, sift, DETECTOR, say=lines.append)
+    bad, reason = (odd, "caf\\udce9.png") if out.name == "features.h5" else (long, "too long")
     assert list(report.skipped) == [bad]
     assert reason in report.skipped[bad]
     assert {"b.png", long, odd} - {bad} < set(report.done)

@@ -7,6 +7,7 @@ import shutil
 import h5py
 import numpy as np
 import pytest
+from damage import damaged
 from helpers import refuses
 from hypothesis import given
 from hypothesis import strategies as st
@@ -241,10 +242,7 @@ def test_a_block_file_is_read_whole_or_refused(made, data):
     found = [(PairMatches(("a", "b"), np.array([[0, 1], [2, 3]]), np.array([0.5, 1.0])), 4)]
     path = made[0].parent / "fuzz.npz"
     save_block(found, path, {"c": "why"})
-    content = bytearray(path.read_bytes())
-    for _ in range(data.draw(st.integers(0, 3))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    path.write_bytes(content[: data.draw(st.integers(0, len(content)))] if data.draw(st.booleans()) else content)
+    path.write_bytes(damaged(data, path.read_bytes()))
     try:
         ((one, size),), bad = load_block(path)
     except FileError:

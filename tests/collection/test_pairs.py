@@ -3,6 +3,7 @@ from contextlib import suppress
 import h5py
 import numpy as np
 import pytest
+from damage import damaged
 from helpers import refuses
 from hypothesis import given
 from hypothesis import strategies as st
@@ -147,10 +148,7 @@ def test_a_damaged_file_gives_our_error(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "damaged.h5"
     with h5py.File(path, "w") as file:
         file.create_group("a.jpg").create_dataset("global_descriptor", data=np.ones(4, np.float32))
-    content = bytearray(path.read_bytes())
-    for _ in range(data.draw(st.integers(1, 4))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    path.write_bytes(bytes(content[: data.draw(st.integers(0, len(content)))]))
+    path.write_bytes(damaged(data, path.read_bytes()))
     with suppress(FileError):
         read_global_descriptors(path)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from helpers import needs_colmap
 from made_collection import write_photos
-from ray_cluster import environment, running_cluster
+from ray_cluster import running_cluster
 
 from matchkernel.collection.extract import extract_images, find_images
 from matchkernel.collection.match import match_pairs
@@ -23,6 +23,8 @@ from matchkernel.photos.pipeline import MatchSettings
 HAS_RAY = importlib.util.find_spec("ray") is not None
 pytestmark = [
     pytest.mark.ray,
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # Ray leaves its log files open
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.skipif(not HAS_RAY, reason="Ray is not installed: pip install 'matchkernel[ray]'"),
 ]
 COUNT = 12
@@ -52,7 +54,7 @@ def start(folder, verb, *arguments):
     """Run a command in a folder; inputs are given as it sees them, and workers are in another one."""
     command = [sys.executable, "-m", "matchkernel", verb, *map(str, arguments), "--json"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, env=environment(), text=True, cwd=folder, **pipes)
+    return subprocess.Popen(command, text=True, cwd=folder, **pipes)
 
 
 def extract_on(place, folder, out):
@@ -86,7 +88,7 @@ def wait_until(what, process):
 
 def kill_second_at_work(cluster, process, out):
     """When files are there and the second node is in the middle of a task."""
-    wait_until(lambda: parts(out) and cluster.second.is_working(), process)
+    wait_until(lambda: parts(out) and cluster.is_second_working(), process)
     cluster.kill_second()
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import shutil
 import signal
 import sqlite3
@@ -45,10 +46,11 @@ def matches_in(database):
 def test_a_stopped_run_goes_on(scene, tmp_path):
     """kill -9 after a few images; the second run does not extract them again and ends as an unstopped one."""
     code = (
-        "import sys; from matchkernel.collection.reconstruct import *;"
-        "reconstruct(sys.argv[1], sys.argv[2], 'rootsift', ReconstructSettings(Detector(keypoints=500)))"
+        "import sys; from made_collection import SETTINGS; from matchkernel.collection.reconstruct import reconstruct;"
+        "reconstruct(sys.argv[1], sys.argv[2], 'rootsift', SETTINGS)"
     )
-    process = subprocess.Popen([sys.executable, "-c", code, str(scene), str(tmp_path / "ws")])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen([sys.executable, "-c", code, str(scene), str(tmp_path / "ws")], env=environment)
     features = tmp_path / "ws.part" / "features"
     for _ in range(3000):
         if features.is_dir() and len(list(features.glob("0*.npz"))) >= 2:

@@ -71,12 +71,6 @@ def test_several_orders_of_the_matches_are_averaged(scene):
     assert found["mean"]["maa10"]["mean"] == pytest.approx(by_hand)
 
 
-@pytest.mark.slow
-def test_two_processes_give_what_one_gives(scene, result):
-    (found,) = evaluate_photos([scene], [ROOTSIFT], ONCE, workers=2)
-    assert without_seconds(found) == without_seconds(result)
-
-
 class StoppedError(Exception):
     pass
 
@@ -219,14 +213,6 @@ def test_true_matches_from_files_give_the_true_cameras(scene, rendered, tmp_path
     for row, (given, _) in zip(found["scenes"]["planes"]["pairs"], pairs, strict=True):
         assert row["matches"] == len(given.indices)
     assert found["mean"]["maa5"]["mean"] > 0.9
-
-
-def test_the_budget_is_filled_again_and_not_cut(scene, result):
-    """With the strongest first it is the same; what matters is that the detector gets the number."""
-    (found,) = evaluate_photos([scene], [MethodSpec("rootsift", Detector(40), "ratio:0.85")], ONCE)
-    assert found["scenes"]["planes"]["pairs"][0]["keypoints"] == [40, 40]
-    assert found["settings"]["keypoints"] == 40
-    assert labels_of([found, result]) == ["rootsift, 40 keypoints", "rootsift, 300 keypoints"]
 
 
 @pytest.mark.parametrize(

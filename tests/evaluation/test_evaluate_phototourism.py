@@ -1,5 +1,3 @@
-import dataclasses
-import json
 from pathlib import Path
 
 import numpy as np
@@ -7,16 +5,10 @@ import pytest
 import torch
 from helpers import refuses
 
-from matchkernel.data.patch_set import PatchSet, open_patch_set
-from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
+from matchkernel.data.patch_set import PatchSet
 from matchkernel.errors import ArgumentError
-from matchkernel.evaluation.methods import model_methods
 from matchkernel.evaluation.metrics import fpr95
-from matchkernel.evaluation.patch_sets import evaluate_patch_sets, retrieval_map, score_patch_set
-from matchkernel.evaluation.results import read_result, write_result
-from matchkernel.model.describe import describe
-from matchkernel.model.descriptors import build
-from matchkernel.model.weights import load, save
+from matchkernel.evaluation.patch_sets import retrieval_map, score_patch_set
 
 random = np.random.default_rng(0)
 LABELS = np.repeat(np.arange(30), 3)
@@ -88,45 +80,3 @@ def test_sets_without_pairs_or_without_matches():
 def test_what_does_not_fit_is_refused(rows, pairs):
     with refuses(ArgumentError):
         score_patch_set("mine", rows, patch_set(pairs))
-
-
-@pytest.fixture(scope="module")
-def sets(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sets")
-    opened = {}
-    for seed, name in enumerate(("one", "two", "three")):
-        build_synthetic(folder / name, SyntheticSettings(points=12, patches=3, seed=seed))
-        labels = open_patch_set(folder / name).labels
-        a, b = np.random.default_rng(seed).integers(len(labels), size=(2, 300))
-        pairs = np.column_stack([a, b, labels[a] == labels[b]]).astype(np.int64)
-        opened[name] = dataclasses.replace(open_patch_set(folder / name), pairs={"m50_300_300_0": pairs})
-    return opened
-
-
-def test_weight_files_on_every_set_they_were_not_trained_on(sets, tmp_path):
-    weights = []
-    for train in ("one", "two"):
-        for seed in (0, 1):
-            torch.manual_seed(seed)
-            path = tmp_path / f"{train}-{seed}.safetensors"
-            save(build("sum", d=8), path, {"seed": str(seed + 5)} if train == "one" else None)
-            weights.append((train, path))
-    stages, counts = [], []
-    results = evaluate_patch_sets(
-        model_methods(weights), sets, say=stages.append, progress=lambda *done: counts.append(done)
-    )
-    assert len(results) == len(stages) == len(counts) == 8
-    assert (stages[0], counts[0]) == ("sum-n32-d=8 on two", (36, 36))
-    assert {(r["train_set"], r["test_set"], r["seed"]) for r in results} == {
-        *((("one"), test, seed) for test in ("two", "three") for seed in (5, 6)),
-        *((("two"), test, seed) for test in ("one", "three") for seed in (0, 1)),
-    }
-    assert {r["configuration"] for r in results} == {"sum-n32-d=8"}
-    for number, result in enumerate(results):
-        write_result(tmp_path / f"{number}.json", result)
-        assert read_result(tmp_path / f"{number}.json") == json.loads(json.dumps(result))
-    rows = describe(np.asarray(sets["three"].patches), load(weights[3][1]).fold(), resize=True)
-    wanted = score_patch_set("x", rows, sets["three"])
-    found = next(r for r in results if (r["train_set"], r["test_set"], r["seed"]) == ("two", "three", 1))
-    assert found["pairs"] == wanted["pairs"]
-    assert found["retrieval_map"] == wanted["retrieval_map"]

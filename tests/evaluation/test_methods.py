@@ -130,18 +130,6 @@ def test_a_set_is_joined_once(sets, tmp_path):
             open_test_sets([("x", sets / "a"), ("x", sets / "b"), ("x", other)])
 
 
-def test_baselines_say_their_settings():
-    orb = baseline("orb")
-    assert (orb.distance, orb.facts["parameters"], orb.facts["hand_crafted"]) == ("hamming", 0, True)
-    assert "ORB_create" in orb.facts["settings"]["call"]
-    assert json.dumps(orb.facts)
-    seen = []
-    patches = np.random.default_rng(0).integers(0, 256, (70, 32, 32), dtype=np.uint8)
-    rows = orb.describe(patches, lambda *done: seen.append(done))
-    assert rows.shape == (70, 32)
-    assert seen == [(64, 70), (70, 70)]
-
-
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sets")

@@ -174,19 +174,6 @@ def test_a_colmap_scene_with_a_fault_is_refused(file, change, rendered, tmp_path
         read_scene(tmp_path / "scene")
 
 
-def test_a_model_cut_at_any_byte_is_refused(photos_cc0, tmp_path):
-    folder = shutil.copytree(photos_cc0, tmp_path / "scene")
-    for name in ("cameras.bin", "images.bin", "points3D.bin"):
-        path = folder / "sparse" / name
-        content = path.read_bytes()
-        for length in {0, 1, 7, 8, len(content) // 3, len(content) - 1}:
-            path.write_bytes(content[:length])
-            with refuses(FileError):
-                read_scene(folder)
-        path.write_bytes(content)
-    assert read_scene(folder).pairs
-
-
 def test_a_sequence_with_faults(tmp_path):
     folder = write_sequence(tmp_path / "v_texture", side=60)
     (folder / "H_1_3").write_text("0 0 0 0 0 0 0 0 0")

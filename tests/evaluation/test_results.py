@@ -10,7 +10,6 @@ from made_hpatches import GOLDEN, made_result
 
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.evaluation.results import read_result, write_result
-from matchkernel.evaluation.tables import note_of, short_licence
 
 PHOTOTOURISM = {
     "format": 1, "kind": "phototourism", "descriptor": "x", "dimension": 128, "test_set": "liberty", "distance": "l2",
@@ -76,22 +75,3 @@ def test_mutated_and_truncated_files_are_read_or_refused_in_one_line(place, byte
     except FileError as error:
         outcome = str(error)
     assert outcome == "phototourism" or outcome.startswith(str(path))
-
-
-def test_a_caption_is_about_the_columns_shown():
-    tasks = ("verification", "matching", "retrieval")
-    for task in tasks:
-        note = note_of([{"kind": "hpatches", task: {}}]).lower()
-        assert [other for other in tasks if other in note] == [task]
-    poses, plane = ({"kind": "photos", "scenes": {"x": {"kind": kind}}} for kind in ("poses", "homographies"))
-    assert "homographies" not in note_of([poses])
-    assert "mAA" not in note_of([plane])
-    assert "mAA" in note_of([plane, poses])
-    with_pairs, without = (note_of([{"kind": "phototourism", "pairs": pairs}]) for pairs in ({"m50": {}}, {}))
-    assert with_pairs != without
-    assert note_of([]) == ""
-
-
-def test_a_long_licence_is_cut_in_tables():
-    assert short_licence({"licence": "MIT"}) == "MIT"
-    assert short_licence({"licence": "no use but " * 9}) == "no use but no use but no use but no use…"

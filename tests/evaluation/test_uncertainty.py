@@ -81,14 +81,9 @@ def test_the_interval_by_points_is_that_of_the_mean():
     assert low < values.mean() < high
 
 
-MATCHES, OWN, OTHERS, PAIRS = made(0)
-
-
 @pytest.mark.parametrize(
     ("function", "arguments"),
     [
-        (fpr95_by_points, (MATCHES[:0], OWN[:0], OTHERS, PAIRS, 1)),
-        (fpr95_by_points, (MATCHES * np.nan, OWN, OTHERS, PAIRS, 1)),
         (fpr95_by_points, (np.zeros(1), np.zeros(1, int), np.zeros(1), np.array([[0, 1]]), 50)),
         (paired_difference, ({"a": np.ones(3)}, {"a": np.ones(4)})),
         (paired_difference, ({"a": np.ones(3)}, {"b": np.ones(3)})),

@@ -15,12 +15,11 @@ from helpers import refuses
 from made_photos import unpack
 
 from matchkernel.errors import ArgumentError
-from matchkernel.explore.bundle import pack
-from matchkernel.explore.cache import Cache
 from matchkernel.explore.inside import PatchChange, PatchInspector, Region
 from matchkernel.explore.jobs import BusyError, Jobs, StoppedError
 from matchkernel.explore.matching import PageMatcher
-from matchkernel.explore.page_files import SCRIPTS, page_file
+from matchkernel.explore.memo import Memo
+from matchkernel.explore.page_files import SCRIPTS, pack, page_file
 from matchkernel.explore.photos import PagePhoto, read_sample
 from matchkernel.explore.save import save_page, self_contained
 from matchkernel.explore.settings import ExploreSettings
@@ -46,30 +45,36 @@ def test_arrays_of_a_bundle_begin_where_typed_arrays_may():
 
 
 def test_a_result_is_computed_once_for_all_who_ask_at_the_same_time():
-    cache, calls, gate = Cache(4), [], threading.Event()
+    calls, gate = [], threading.Event()
 
-    def make():
-        calls.append(1)
+    def work(key):
+        calls.append(key)
         gate.wait(10)
-        return "result"
+        return key + 1
 
+    memo = Memo(work, 4)
     with ThreadPoolExecutor(5) as pool:
-        waiting = [pool.submit(cache.get, "key", make) for _ in range(5)]
+        waiting = [pool.submit(memo, 7) for _ in range(5)]
         gate.set()
-        assert [one.result() for one in waiting] == ["result"] * 5
-    assert len(calls) == 1
+        assert [one.result() for one in waiting] == [8] * 5
+    assert calls == [7]
 
 
 def test_a_failure_is_not_kept_and_the_number_of_results_is_bounded():
-    cache = Cache(3)
-    with pytest.raises(ZeroDivisionError):
-        cache.get("key", lambda: 1 // 0)
-    assert cache.get("key", lambda: 5) == 5
-    for number in range(10):
-        cache.get(number, lambda number=number: number)
-    assert len(cache) == 3
-    assert cache.get(9, lambda: "computed again") == 9
-    assert cache.get(0, lambda: "computed again") == "computed again"
+    calls = []
+
+    def work(key):
+        calls.append(key)
+        return 12 // key
+
+    memo = Memo(work, 3)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            memo(0)
+    for key in (1, 2, 3, 4, 4, 1):
+        assert memo(key) == 12 // key
+    assert calls == [0, 0, 1, 2, 3, 4, 1]
+    assert len(memo) == 3
 
 
 def test_more_jobs_than_may_wait_are_refused_and_counted_down():

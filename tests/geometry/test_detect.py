@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 import skimage.data
 from helpers import refuses
+from made_images import texture
 
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
@@ -30,10 +31,8 @@ def rootsift(patches):
     return to_rootsift(patch_sift(patches))
 
 
-def texture(seed=0, side=201):
-    noise = np.random.default_rng(seed).uniform(0, 255, (side, side)).astype(np.float32)
-    smooth = cv2.GaussianBlur(noise, (0, 0), 3)
-    return np.clip((smooth - smooth.mean()) / smooth.std() * 45 + 127, 0, 255).astype(np.uint8)
+def square_texture(side=201):
+    return texture(0, side, side, blur=3)
 
 
 @pytest.mark.parametrize("sigma", [2.0, 3.0, 4.5, 6.0, 8.0])
@@ -52,7 +51,7 @@ def test_blobs_are_found_where_they_were_drawn_with_half_the_size_as_their_sigma
 
 
 def test_the_same_image_gives_the_same_list_with_any_number_of_threads():
-    image = texture()
+    image = square_texture()
     before = cv2.getNumThreads()
     found = []
     try:
@@ -69,7 +68,7 @@ def test_the_same_image_gives_the_same_list_with_any_number_of_threads():
 
 
 def test_the_strongest_come_first_and_can_be_kept_alone():
-    image = texture()
+    image = square_texture()
     everything = detect_dog(image)
     assert (np.diff(everything.scores) <= 0).all()
     assert len(everything.scores) == len(everything.frames)
@@ -80,7 +79,7 @@ def test_the_strongest_come_first_and_can_be_kept_alone():
 
 
 def test_thresholds_let_more_or_fewer_through():
-    image = texture()
+    image = square_texture()
     usual, some, few = (len(detect_dog(image, contrast=contrast).frames) for contrast in (0.01, 0.04, 0.09))
     assert len(detect_dog(image).frames) == usual > some > few
     assert len(detect_dog(image, edge=3.0).frames) < usual
@@ -92,7 +91,7 @@ def test_a_quarter_turn_of_the_image_turns_places_and_angles_and_keeps_the_patch
 
     Keypoints near each other differ by more than the 0.1 px allowed, so place, size and angle name them.
     """
-    image = texture()
+    image = square_texture()
     turned_image = np.ascontiguousarray(np.rot90(image, turns))
     before, after = (detect_dog(i).frames for i in (image, turned_image))
     turn = np.linalg.matrix_power(np.array([[0.0, 1.0], [-1.0, 0.0]]), turns)  # rot90: x goes to -y, y to x
@@ -177,7 +176,7 @@ def test_one_orientation_per_position_refills_the_budget():
 
 def test_the_one_orientation_turns_with_the_image():
     """The smallest angle, which OpenCV lists first, would be another peak after a turn."""
-    image = texture(side=301)
+    image = square_texture(301)
     before, after = (detect_dog(i, orientations="one").frames for i in (image, np.ascontiguousarray(np.rot90(image))))
     moved = (before.centers - 150) @ np.array([[0.0, 1.0], [-1.0, 0.0]]).T + 150
     partners = np.abs(moved[:, None] - after.centers).max(2).argmin(1)
@@ -185,16 +184,6 @@ def test_the_one_orientation_turns_with_the_image():
     assert near.mean() > 0.8
     turned = (after.angles[partners] - before.angles + np.pi / 2 + np.pi) % (2 * np.pi) - np.pi
     assert (np.abs(turned[near]) < 0.2).mean() > 0.95
-
-
-def test_a_mask_applies_before_the_budget_is_filled():
-    photo = skimage.data.camera()
-    mask = np.zeros_like(photo)
-    mask[:, 300:] = 255
-    for choice in CHOICES:
-        points = Detector(keypoints=60, choice=choice).detect_points(photo, mask)
-        assert len(points) == 60
-        assert all(point.pt[0] >= 299 for point in points)
 
 
 def test_points_and_rows_are_the_same_keypoints():

@@ -17,6 +17,7 @@ import torch
 from helpers import refuses
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_images import texture
 from made_networks import write_networks
 
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError, MissingExtraError, WeightsError
@@ -42,9 +43,7 @@ def weights(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def photo():
-    noise = np.random.default_rng(0).uniform(0, 255, (130, 170)).astype(np.float32)
-    smooth = cv2.GaussianBlur(noise, (0, 0), 4)
-    return np.clip((smooth - smooth.mean()) / smooth.std() * 45 + 127, 0, 255).astype(np.uint8)
+    return texture(0, 130, 170, blur=4)
 
 
 def squares(count=30, seed=0, side=2.0):

@@ -7,7 +7,6 @@ import torch
 from helpers import refuses, trained_like
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skimage import data
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -27,13 +26,6 @@ def model_of(variant="dual", **settings):
 def stack(textures):
     """(40, 32, 32) uint8."""
     return textures(40)[:, 0].round().to(torch.uint8).numpy()
-
-
-@pytest.fixture(scope="module")
-def patches_of_a_photo():
-    """(16, 32, 32) uint8 cut from a photo of Eileen Collins (NASA, public domain)."""
-    gray = data.astronaut().mean(2).astype(np.uint8)
-    return np.stack([gray[y : y + 32, x : x + 32] for y in range(0, 512, 128) for x in range(0, 512, 128)])
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -132,27 +124,6 @@ def test_batch_size_does_not_matter(batch_size, count):
     assert np.abs(difference).max(initial=0) < 1e-6
 
 
-@settings(max_examples=8)
-@given(st.permutations(range(12)))
-def test_permuting_patches_permutes_rows(order):
-    patches = np.random.default_rng(0).integers(0, 256, (12, 8, 8), dtype=np.uint8)
-    model = model_of(patch_size=8)
-    assert (
-        np.abs(matchkernel.describe(patches[order], model) - matchkernel.describe(patches, model)[order]).max() < 1e-6
-    )
-
-
-def test_thread_count_does_not_matter(stack):
-    model, before = matchkernel.build("dual").eval(), torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)
-        alone = matchkernel.describe(stack, model)
-        torch.set_num_threads(2)
-        assert np.abs(matchkernel.describe(stack, model) - alone).max() < 1e-6
-    finally:
-        torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize("training", [True, False])
 def test_the_model_is_left_as_it_was(training, stack):
     model = model_of("fc").train(training)
@@ -204,21 +175,7 @@ def test_double_models_give_double_rows(stack):
     assert np.abs(exact - rows).max() < 1e-5
 
 
-# A float32 computation with weights that were rounded to half precision. Rounding changes a weight by a share of at
-# most u, hence the output of a layer by a share of about u. If these shares added up over the seven layers (six
-# convolutions and M or W), a row would turn by 7 u and have a cosine of 1 - (7 u)^2 / 2. They are independent and
-# partly cancel: the shipped weights come to a quarter of this at most. The processor plays no part.
-ROUNDING = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
-
-
-@pytest.mark.parametrize("dtype", ROUNDING)
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_half_precision_turns_rows_by_the_rounding_of_weights(variant, dtype, patches_of_a_photo):
-    model = matchkernel.build(variant, generator=torch.Generator().manual_seed(0)).eval()
-    rows = matchkernel.describe(patches_of_a_photo, model)
-    half = matchkernel.describe(patches_of_a_photo, model.to(dtype))
-    assert half.dtype == np.float32
-    assert (rows.astype(float) * half).sum(1).min() > 1 - (7 * ROUNDING[dtype]) ** 2 / 2
+ROUNDING = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}  # maximum relative change of a weight
 
 
 class NoHalfPrecisionArithmetic(TorchDispatchMode):
@@ -236,12 +193,18 @@ class NoHalfPrecisionArithmetic(TorchDispatchMode):
 
 @pytest.mark.parametrize("dtype", ROUNDING)
 def test_a_cpu_computes_half_precision_models_in_float32(dtype, stack):
-    """Any torch, any processor: nothing but conversion to float32 is ever done with half-precision numbers."""
+    """Any torch, any processor: nothing but conversion to float32 is ever done with half-precision numbers.
+
+    If the changes of weights by rounding added up over the seven layers, a row would turn by seven times as much.
+    """
     enabled = torch.backends.mkldnn.enabled
     for variant in VARIANTS:
-        model = model_of(variant).to(dtype)
+        model = model_of(variant)
+        exact = matchkernel.describe(stack, model)
+        model = model.to(dtype)
         with NoHalfPrecisionArithmetic():
             rows = matchkernel.describe(stack, model)
+            assert (rows * exact).sum(1).min() > 1 - (7 * ROUNDING[dtype]) ** 2 / 2
             assert np.array_equal(matchkernel.describe(stack, model.fold()), rows)
             again = matchkernel.describe(stack, model.fold().to(dtype))  # folded first, then rounded
             assert (rows * again).sum(1).min() > 1 - (14 * ROUNDING[dtype]) ** 2 / 2
@@ -249,23 +212,13 @@ def test_a_cpu_computes_half_precision_models_in_float32(dtype, stack):
     assert torch.backends.mkldnn.enabled == enabled
 
 
-def test_progress_counts_every_patch(stack):
-    seen = []
-    matchkernel.describe(stack, model_of(), batch_size=16, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(16, 40), (32, 40), (40, 40)]
-
-
 BYTES, FLOATS = np.ones((1, 32, 32), np.uint8), torch.ones(1, 32, 32)
 REFUSED = {
     "one patch": ({"patches": BYTES[0]}, ArgumentError),
     "three channels": ({"patches": np.zeros((1, 3, 32, 32))}, ArgumentError),
-    "five dimensions": ({"patches": torch.zeros(1, 1, 1, 32, 32)}, ArgumentError),
-    "not square": ({"patches": BYTES[:, :, :28]}, ArgumentError),
-    "not square, resized": ({"patches": BYTES[:, :, :28], "resize": True}, ArgumentError),
+    "not square": ({"patches": BYTES[:, :, :28], "resize": True}, ArgumentError),
     "30 px": ({"patches": BYTES[:, :30, :30]}, ArgumentError),
-    "4 px": ({"patches": BYTES[:, :4, :4]}, ArgumentError),
-    "no pixels": ({"patches": np.zeros((3, 0, 0))}, ArgumentError),
-    "no pixels, resized": ({"patches": np.zeros((3, 0, 0)), "resize": True}, ArgumentError),
+    "no pixels": ({"patches": np.zeros((3, 0, 0)), "resize": True}, ArgumentError),
     **{
         f"numpy {kind}": ({"patches": BYTES.astype(kind)}, ArgumentTypeError)
         for kind in (bool, complex, object, np.longdouble, "S3")
@@ -277,7 +230,6 @@ REFUSED = {
     "sparse": ({"patches": FLOATS.to_sparse()}, ArgumentTypeError),
     "a list": ({"patches": [[1, 2]]}, ArgumentTypeError),
     "nothing": ({"patches": None}, ArgumentTypeError),
-    "batches of -3": ({"batch_size": -3}, ArgumentError),
     "batches of 0": ({"batch_size": 0}, ArgumentError),
     "batches of 2.5": ({"batch_size": 2.5}, ArgumentTypeError),
     "batches of True": ({"batch_size": True}, ArgumentTypeError),
@@ -365,17 +317,3 @@ def test_a_failure_leaves_nothing(small_model, tmp_path):
     with refuses(ArgumentError):
         describe_file(np.zeros((1, 9, 9)), small_model, tmp_path / "rows.npy")
     assert not list(tmp_path.iterdir())
-
-
-def test_bytes_are_halved_exactly():
-    """On a CPU bytes take a shorter way than floats, to the same numbers."""
-    model = matchkernel.build("cartesian", d=8, generator=torch.Generator().manual_seed(0))
-    patches = np.random.default_rng(0).integers(0, 256, (5, 64, 64), dtype=np.uint8)
-    patches[1] = 7
-    patches[2] = np.indices((64, 64)).sum(0) % 2 * 255  # of one gray value when halved
-    rows, valid = matchkernel.describe(patches, model, resize=True, return_valid=True)
-    assert valid.tolist() == [True, False, False, True, True]
-    for same in (patches.astype(np.float32), patches.transpose(0, 2, 1).copy().transpose(0, 2, 1)):
-        assert np.array_equal(matchkernel.describe(same, model, resize=True), rows)
-    strided = torch.from_numpy(patches).mT.contiguous().mT
-    assert np.array_equal(matchkernel.describe(strided, model, resize=True).numpy(), rows)

@@ -108,41 +108,6 @@ def test_encodings_are_w_p_m_g_plus_m(variant, weighted, textures, trained_like)
     assert (position_encodings(model, patches, weighted=weighted) - expected).abs().max() < 1e-10
 
 
-@pytest.mark.parametrize("variant", SPATIAL)
-def test_similarity_map_of_the_spatial_ones(variant, textures, trained_like):
-    """(M g_c(phi_a^p, p) + m) . (M g_c(phi_b^q, q) + m) for every q, by hand."""
-    model = model_of(variant, trained_like)
-    patches = textures(2, dtype=torch.float64)
-    by_hand = encodings_by_hand(model, patches, weighted=False)
-    values = similarity_map(model, patches[0], patches[1], row=2, column=5)
-    expected = torch.stack([by_hand[0, 2 * 8 + 5] @ by_hand[1, q] for q in range(64)]).reshape(8, 8)
-    assert (values - expected).abs().max() < 1e-10
-
-
-def test_similarity_map_of_fc(textures, trained_like):
-    """g(phi_a^p, p) . g(phi_b^q, q) with g(v, p) = W_p v + w / n^2, by hand."""
-    model = model_of("fc", trained_like)
-    patches = textures(2, dtype=torch.float64)
-    folded = model.fold()
-    phi = folded.feature_maps(patches)[0].detach()
-    W, w = folded.projection.weight.reshape(128, 6, 8, 8), folded.projection.bias / 64
-    values = similarity_map(model, patches[0], patches[1], row=6, column=1)
-    here = W[:, :, 6, 1] @ phi[0, :, 6, 1] + w
-    for j in range(8):
-        for i in range(8):
-            assert float(values[j, i]) == pytest.approx(float(here @ (W[:, :, j, i] @ phi[1, :, j, i] + w)), abs=1e-10)
-
-
-def test_only_the_spatial_ones_have_a_weight_to_leave_out(textures, trained_like):
-    patches = textures(1, dtype=torch.float64)
-    for variant in VARIANTS:
-        model = model_of(variant, trained_like)
-        difference = (
-            (position_encodings(model, patches) - position_encodings(model, patches, weighted=False)).abs().max()
-        )
-        assert (difference > 1e-6) == bool(VARIANTS[variant].systems)
-
-
 def test_concat_compares_equal_positions_only(textures, trained_like):
     encodings = position_encodings(model_of("concat", trained_like), textures(1, dtype=torch.float64))[0]
     terms = pairwise_terms(encodings, encodings)
@@ -162,32 +127,6 @@ def test_display_map_keeps_each_cell_on_pixel_4i():
 
 def test_receptive_field_is_centred_on_pixel_4i():
     assert receptive_field(DescriptorConfig(), 2, 5) == (20 - 11, 8 - 11, 20 + 11, 8 + 11)
-
-
-def test_unequal_patches_are_refused(textures, trained_like):
-    with refuses(ArgumentError):
-        similarity_map(model_of("dual", trained_like), textures(1)[0], textures(1, 48)[0], 0, 0)
-
-
-def test_combined_adds_the_two_factorisations(textures, trained_like):
-    """Eq. 8 for g_c = [g_xy; g_rho-theta]: the sum of both products of similarities."""
-    model = model_of("combined", trained_like)
-    a, b = (model.feature_maps(textures(1, seed=seed, dtype=torch.float64))[0].detach() for seed in (0, 1))
-    F = [encoding.position_matrix(8, weighted=False) for encoding in model.aggregations]
-    g_a, g_b = (torch.cat([raw_encodings(phi, matrix)[0] for matrix in F], -1) for phi in (a, b))
-    place, gamma = positions(8), fourier_coefficients(8.0, 2)
-    similar = {}
-    for name in ("x", "y", "rho", "theta"):
-        flat = getattr(place, name).flatten()
-        similar[name] = torch.from_numpy(truncated_kernel(flat[:, None] - flat[None, :], gamma))
-    expected = (a.flatten(2)[0].T @ b.flatten(2)[0]) * (similar["x"] * similar["y"] + similar["rho"] * similar["theta"])
-    assert (g_a @ g_b.T - expected).abs().max() < 1e-10
-
-
-def test_position_outside_the_map_is_refused(textures, trained_like):
-    patches = textures(2, dtype=torch.float64)
-    with refuses(ArgumentError):
-        similarity_map(model_of("dual", trained_like), patches[0], patches[1], 8, 0)
 
 
 def test_the_model_stays_as_it_was(textures):
@@ -210,6 +149,20 @@ def test_the_encodings_of_all_systems_sum_to_the_whole(variant, weighted, textur
         assert (parts["cartesian"] - parts["polar"]).abs().max() > 1e-3
 
 
-def test_a_descriptor_without_coordinates_has_no_systems(textures, trained_like):
-    with refuses(ArgumentError):
-        encodings_by_system(model_of("fc", trained_like), textures(1, dtype=torch.float64))
+@pytest.mark.parametrize("variant", ["dual", "fc"])
+def test_a_similarity_map_holds_the_unweighted_products_with_one_position(variant, textures, trained_like):
+    model, patches = model_of(variant, trained_like), textures(2, dtype=torch.float64)
+    encodings = position_encodings(model, patches, weighted=False)
+    values = similarity_map(model, patches[0], patches[1], row=2, column=5)
+    expected = [encodings[0, 2 * 8 + 5] @ encodings[1, q] for q in range(64)]
+    assert (values.flatten() - torch.stack(expected)).abs().max() < 1e-10
+
+
+def test_what_has_no_map_is_refused(textures, trained_like):
+    model, (a, b) = model_of("fc", trained_like), textures(2, dtype=torch.float64)
+    with refuses(ArgumentError):  # patches of different sizes
+        similarity_map(model, a, textures(1, 48)[0], 0, 0)
+    with refuses(ArgumentError):  # a position outside the map
+        similarity_map(model, a, b, 8, 0)
+    with refuses(ArgumentError):  # no coordinate systems
+        encodings_by_system(model, a[None])

@@ -25,17 +25,6 @@ def test_squares_beyond_half_precision():
     assert unit_rows(rows).dtype == torch.float16
 
 
-def test_full_precision_is_for_the_while_only():
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("medium")
-    try:
-        with full_precision():
-            assert torch.get_float32_matmul_precision() == "highest"
-        assert torch.get_float32_matmul_precision() == "medium"
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
 def test_full_precision_lasts_until_the_last_of_several_threads_has_left():
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")

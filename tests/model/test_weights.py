@@ -135,13 +135,9 @@ CHANGES = {
     "another number": (lambda tensors: tensors["projection.bias"].add_(1e-3), keep),
     "another variant": (keep, set_config(variant="polar", kappa_cartesian=None, kappa_polar=1.0, s=1)),
     "another kappa": (keep, set_config(kappa_cartesian=2.0)),
-    "another grid": (keep, set_config(grid="endpoints")),
-    "another patch size": (keep, set_config(patch_size=64)),
     "another licence": (keep, lambda metadata: metadata.update(licence="none")),
-    "an unknown variant": (keep, set_config(variant="mystery")),
     "an unknown setting": (keep, set_config(**{"x\ny": 1})),
     "another D": (keep, set_config(D=60_000)),
-    "a D that is too large": (keep, set_config(D=10**12)),
     "a D of many digits": (keep, set_config(D=10**400)),
     "a configuration that is a list": (keep, lambda metadata: metadata.update(config="[]")),
     "a configuration that is cut": (keep, lambda metadata: metadata.update(config="{")),
@@ -182,14 +178,6 @@ def test_a_file_cut_anywhere_is_refused(data, small_file, tmp_path):
     cut = tmp_path / "cut.safetensors"
     cut.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])
     assert_refused(cut)
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(content=st.binary(max_size=200))
-def test_random_bytes_are_refused(tmp_path, content):
-    path = tmp_path / "random.safetensors"
-    path.write_bytes(content)
-    assert_refused(path)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -1,15 +1,14 @@
 import math
 import sys
 
-import cv2
 import kornia.feature as KF
+import made_images
 import numpy as np
 import pytest
 import torch
 from helpers import refuses
 
 import matchkernel
-from matchkernel.data.synthetic import random_texture
 from matchkernel.errors import ArgumentError, ArgumentTypeError, MissingExtraError
 from matchkernel.geometry.conventions import frames_from_opencv
 from matchkernel.geometry.frames import Frames, extract_patches
@@ -19,8 +18,7 @@ from matchkernel.photos.adapters.kornia import frames_from_lafs, laf_descriptor,
 @pytest.fixture(scope="module")
 def texture():
     """(240, 320) float32 gray from 0 to 1, smooth enough that two samplers should agree."""
-    noise = random_texture(320, np.random.default_rng(3))[:240].astype(np.float32)
-    return cv2.GaussianBlur(noise, (0, 0), 2) / 255
+    return made_images.texture(3, 240, 320, blur=3).astype(np.float32) / 255
 
 
 def as_tensor(image):

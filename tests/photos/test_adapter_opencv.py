@@ -3,10 +3,9 @@ import numpy as np
 import pytest
 import torch
 from helpers import refuses, trained_like
-from made_images import texture
+from made_images import blob, texture
 
 import matchkernel
-from matchkernel.data.synthetic import random_texture
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.geometry.conventions import frames_to_opencv
 from matchkernel.geometry.detect import Detector
@@ -26,13 +25,7 @@ def extractor(model):
 
 @pytest.fixture(scope="module")
 def image():
-    noise = random_texture(200, np.random.default_rng(5))[:160]
-    return cv2.GaussianBlur(noise.astype(np.uint8), (0, 0), 1.5)
-
-
-def blob(x, y, sigma=5.0, shape=(100, 140)):
-    v, u = np.mgrid[: shape[0], : shape[1]]
-    return np.round(30 + 200 * np.exp(-((u - x) ** 2 + (v - y) ** 2) / (2 * sigma**2))).astype(np.uint8)
+    return texture(5)
 
 
 @pytest.mark.parametrize("place", [(70.0, 52.0), (64.0, 46.0), (34.0, 60.0)])
@@ -41,10 +34,11 @@ def test_a_blob_comes_out_where_it_was_drawn(extractor, place):
 
     OpenCV's default, without precise upscaling, is off by more than 0.2 px at the same places.
     """
-    points, rows = extractor.detectAndCompute(blob(*place), None)
+    image = blob(*place, sigma=5.0)
+    points, rows = extractor.detectAndCompute(image, None)
     assert len(rows) == len(points)
     assert points[0].pt == pytest.approx(place, abs=0.01)
-    default = max(cv2.SIFT_create().detect(blob(*place), None), key=lambda point: point.response)
+    default = max(cv2.SIFT_create().detect(image, None), key=lambda point: point.response)
     assert min(np.subtract(default.pt, place)) > 0.2
 
 

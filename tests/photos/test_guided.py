@@ -5,14 +5,13 @@ import pytest
 from helpers import refuses
 from hypothesis import given
 from hypothesis import strategies as st
+from made_features import made_features
 from rendered_pairs import rendered_pair
 
 from matchkernel.errors import ArgumentError
-from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.two_view import sampson_distances
 from matchkernel.photos import guided
 from matchkernel.photos.extract import extract
-from matchkernel.photos.features import Features
 from matchkernel.photos.guided import guided_matches
 from matchkernel.photos.match import match
 from matchkernel.photos.pipeline import match_images
@@ -22,11 +21,6 @@ H = np.array([[0.9, -0.2, 10], [0.15, 1.1, -5], [1e-3, 5e-4, 1]])
 F = np.array([[0, 0, 0.1], [0.02, 0, -1], [0.1, 1, 0.3]])
 RATIO = "ratio:0.8"  # strict, so that right matches are left to be found
 ERRORS = {"homography": (H, transfer_errors), "fundamental": (F, sampson_distances)}
-
-
-def features(points, rows):
-    frames = Frames.turned_squares(points, np.ones(len(points)), np.zeros(len(points)))
-    return Features(frames, rows.astype(np.float32), np.ones(len(points)), (60, 60), "ours")
 
 
 def brute_force(a, b, geometry, pixels):
@@ -59,7 +53,7 @@ def brute_force(a, b, geometry, pixels):
 )
 def test_equals_brute_force_in_any_blocks(sizes, seed, geometry, pixels, block):
     random = np.random.default_rng(seed)
-    a, b = (features(random.uniform(0, 60, (n, 2)), random.integers(-1, 2, (n, 4))) for n in sizes)  # with ties
+    a, b = (made_features(random.uniform(0, 60, (n, 2)), random.integers(-1, 2, (n, 4))) for n in sizes)  # with ties
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(guided, "PAIRS_AT_A_TIME", block)
         found = guided_matches(a, b, ERRORS[geometry][0], geometry, pixels=pixels, filter="none")
@@ -102,6 +96,6 @@ def test_without_a_model_there_is_nothing_to_be_guided_by():
 
 @pytest.mark.parametrize(("geometry", "pixels"), [("affine", 3.0), ("homography", 0), ("homography", float("nan"))])
 def test_what_is_refused(geometry, pixels):
-    one = features(np.zeros((1, 2)), np.ones((1, 4)))
+    one = made_features(np.zeros((1, 2)), np.ones((1, 4)))
     with refuses(ArgumentError):
         guided_matches(one, one, H, geometry, pixels=pixels)

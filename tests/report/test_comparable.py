@@ -4,7 +4,7 @@ import json
 
 import pytest
 from helpers import refuses
-from made_results import grids, hpatches, pairs, row, written
+from made_results import grids, hpatches, pairs, photos, row, written
 
 from matchkernel.errors import ArgumentError
 from matchkernel.report.write import gather, report_results
@@ -19,6 +19,11 @@ def on_pairs(name, **more):
 
 
 CONFLICTS = {
+    "the same result twice": (hpatches("x"), hpatches("x")),
+    "two results on one test set": (on_pairs("x"), pairs("x", "A", 0.2)),
+    "one name, two networks": (hpatches("x", split="a", parameters=1), hpatches("x", split="b", parameters=2)),
+    "two test sets of one name": (on_pairs("x", data_sha256="1"), on_pairs("y", data_sha256="2")),
+    "the same photos twice": (photos("x"), photos("x")),
     "more queries": (ranked("x"), ranked("y", retrieval_queries=1000)),
     "all queries": (ranked("x"), ranked("y", retrieval_queries=None)),
     "queries of another draw": (ranked("x"), ranked("y", retrieval_seed=1)),
@@ -42,6 +47,11 @@ def test_two_results_that_cannot_share_a_table_are_both_named(results, tmp_path)
         gather([written(tmp_path, *results)])
     assert len(str(caught.value).splitlines()) == 1
     assert all(str(tmp_path / f"{k}.json") in str(caught.value) for k in (0, 1))
+
+
+def test_a_report_of_nothing_is_refused(tmp_path):
+    with refuses(ArgumentError):
+        gather([tmp_path])
 
 
 def test_the_seed_of_a_draw_does_not_matter_where_all_patches_are_queries(tmp_path):

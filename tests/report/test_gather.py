@@ -6,7 +6,7 @@ import pytest
 from helpers import refuses
 from made_results import GOLDEN, a_full_set, grids, hpatches, pairs, photos, row, written
 
-from matchkernel.errors import ArgumentError, FileError
+from matchkernel.errors import FileError
 from matchkernel.report.blocks import Curves, PerSequence, Scatter, TextTable
 from matchkernel.report.page import html_page
 from matchkernel.report.write import gather, json_text, markdown, report_results
@@ -141,22 +141,6 @@ def test_curves_that_are_none_are_refused(roc, tmp_path):
     result["pairs"]["m50_1_1_0"]["roc"] = roc
     with refuses(FileError):
         report_results([written(tmp_path / "results", result)], tmp_path / "report")
-
-
-REFUSED = {
-    "the same result twice": [hpatches("x"), hpatches("x")],
-    "two results on one test set": [pairs("x", "A", 0.1), pairs("x", "A", 0.2)],
-    "one name, two networks": [hpatches("x", split="a", parameters=1), hpatches("x", split="b", parameters=2)],
-    "two test sets of one name": [pairs("x", "A", 0.1, data_sha256="1"), pairs("y", "A", 0.2, data_sha256="2")],
-    "nothing": [],
-    "the same photos twice": [photos("x"), photos("x")],
-}
-
-
-@pytest.mark.parametrize("results", REFUSED.values(), ids=REFUSED)
-def test_results_that_cannot_share_a_report_are_refused(results, tmp_path):
-    with refuses(ArgumentError):
-        gather([written(tmp_path, *results)])
 
 
 VALID = {"hpatches": hpatches("x"), "phototourism": pairs("x", "A", 0.2), "photos": photos("x")}

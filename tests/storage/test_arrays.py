@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
+from damage import damaged
 from helpers import refuses
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -81,9 +82,6 @@ def test_damaged_files_give_an_array_or_our_error(tmp_path, data):
     np.save(tmp_path / "a.npy", STACK)
     npz(tmp_path / "a.npz", a=STACK)
     for name, read in {"a.npy": map_npy, "a.npz": read_a}.items():
-        content = bytearray((tmp_path / name).read_bytes())
-        for _ in range(data.draw(st.integers(1, 4))):
-            content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
-        (tmp_path / name).write_bytes(content[: data.draw(st.integers(0, len(content)))])
+        (tmp_path / name).write_bytes(damaged(data, (tmp_path / name).read_bytes()))
         with suppress(FileError):
             read(tmp_path / name)

@@ -61,45 +61,40 @@ def test_without_the_extra_a_heic_photo_names_it(tmp_path, monkeypatch):
         read_gray(tmp_path / "p.heic")
 
 
-@pytest.mark.parametrize("suffix", ["png", "tif"])
-def test_sixteen_bits_lose_their_lower_byte(suffix, tmp_path):
-    wide = RAMP.astype(np.uint16) * 256 + 255
-    assert np.array_equal(read_gray(saved(Image.fromarray(wide), tmp_path / f"p.{suffix}")), RAMP)
+COLOURS = np.array([[[255, 0, 0], [0, 255, 0], [0, 0, 255], [9, 9, 9]]], np.uint8)
+NEGATIVE = Image.fromarray(RAMP // 10)
+NEGATIVE.putpalette([value for k in range(256) for value in (255 - k,) * 3])
+MODES = {  # mode in the file, image, suffix, gray
+    "sixteen bits lose their lower byte": ("I;16", Image.fromarray(RAMP.astype(np.uint16) * 256 + 255), "png", RAMP),
+    "so they do in a TIFF": ("I;16", Image.fromarray(RAMP.astype(np.uint16) * 256 + 255), "tif", RAMP),
+    "thirty-two bits if sixteen suffice": ("I", Image.fromarray(RAMP.astype(np.int32) * 256), "tif", RAMP),
+    "colours by ITU-R 601": ("RGB", Image.fromarray(COLOURS), "png", [[76, 150, 29, 9]]),  # 0.299, 0.587, 0.114 of 255
+    "transparent gray": ("LA", Image.merge("LA", [Image.fromarray(RAMP), Image.new("L", (13, 12))]), "png", RAMP),
+    "transparent colour": (
+        "RGBA",
+        Image.merge("RGBA", [Image.fromarray(RAMP)] * 3 + [Image.new("L", (13, 12))]),
+        "png",
+        RAMP,
+    ),
+    "a palette": ("P", NEGATIVE, "png", 255 - RAMP // 10),
+    "one bit": ("1", Image.fromarray(RAMP > 100), "png", np.where(RAMP > 100, 255, 0)),
+}
 
 
-def test_thirty_two_bits_are_read_if_sixteen_suffice(tmp_path):
-    wide = RAMP.astype(np.int32) * 256
-    assert np.array_equal(read_gray(saved(Image.fromarray(wide), tmp_path / "p.tif")), RAMP)
+@pytest.mark.parametrize(("mode", "image", "suffix", "gray"), MODES.values(), ids=MODES)
+def test_every_mode_becomes_gray_without_transparency(mode, image, suffix, gray, tmp_path):
+    path = saved(image, tmp_path / f"p.{suffix}")
+    assert mode_of(path) == mode
+    assert np.array_equal(read_gray(path), gray)
 
 
-def test_colours_are_weighted_as_in_itu_r_601(tmp_path):
-    colours = np.array([[[255, 0, 0], [0, 255, 0], [0, 0, 255], [9, 9, 9]]], np.uint8)
-    path = saved(Image.fromarray(colours), tmp_path / "p.png")
-    assert read_gray(path).tolist() == [[76, 150, 29, 9]]  # 0.299, 0.587, 0.114 of 255, rounded
-
-
-@pytest.mark.parametrize("mode", ["LA", "RGBA"])
-def test_transparency_is_dropped(mode, tmp_path):
-    image = Image.fromarray(RAMP).convert(mode)
-    image.putalpha(0)
-    assert np.array_equal(read_gray(saved(image, tmp_path / "p.png")), RAMP)
-
-
-def test_palettes_one_bit_and_cmyk_are_converted(tmp_path):
-    image = Image.fromarray(RAMP // 10)
-    image.putpalette([value for k in range(256) for value in (255 - k,) * 3])
-    path = saved(image, tmp_path / "palette.png")
-    assert mode_of(path) == "P"
-    assert np.array_equal(read_gray(path), 255 - RAMP // 10)
-    path = saved(Image.fromarray(RAMP > 100), tmp_path / "bits.png")
-    assert mode_of(path) == "1"
-    assert np.array_equal(read_gray(path), np.where(RAMP > 100, 255, 0))
+def test_inks_become_gray(tmp_path):
+    """Paper, black ink, all three colours; each fills whole JPEG blocks, so only quantisation moves the values."""
     inks = np.zeros((8, 24, 4), np.uint8)
     inks[:, 8:16, 3] = 255
     inks[:, 16:, :3] = 255
     path = saved(Image.frombytes("CMYK", (24, 8), inks.tobytes()), tmp_path / "inks.jpg")
     assert mode_of(path) == "CMYK"
-    # Paper, black ink, all three colours; each fills whole JPEG blocks, so only quantisation moves the values.
     assert np.abs(read_gray(path).astype(int) - np.repeat([255, 0, 0], 8)).max() <= 4
 
 

@@ -140,18 +140,6 @@ def test_a_zoom_is_uniform_shared_by_a_pair_and_changes_nothing_else():
     assert np.array_equal(sampled(SOURCE, 0.5 * IDENTITY, 32)[0], SOURCE[0, 16:48, 16:48])  # an octave: the inner half
 
 
-@pytest.mark.parametrize(("draw", "purpose"), [(draw_warps, WARPS), (draw_photometric, PHOTOMETRIC)])
-def test_draws_follow_from_seed_and_step_alone(draw, purpose):
-    settings = Augmentation(gamma=0.5, noise=3.0)
-    keys = [(seed, step) for seed in range(4) for step in range(1, 6)]
-    forwards, backwards = (
-        {key: draw(settings, generator_at(*key, purpose), 50).tobytes() for key in order}
-        for order in (keys, keys[::-1])
-    )
-    assert forwards == backwards
-    assert len(set(forwards.values())) == 20
-
-
 def test_light_is_uniform_in_its_ranges_and_drawn_for_each_patch():
     settings = Augmentation(gamma=0.5, contrast=0.3, light_gradient=0.25, blur=1.5, noise=8.0)
     values = draw_photometric(settings, generator_at(0, 1, PHOTOMETRIC), 2000).astype(np.float64)
@@ -218,16 +206,11 @@ def test_without_a_warp_a_smaller_patch_is_the_mean_of_blocks_as_in_testing():
             assert np.array_equal(in_testing[:, 0].numpy(), found)
 
 
-def test_every_patch_is_sampled_by_itself_within_its_range_and_the_source_may_be_a_view():
+def test_every_patch_is_sampled_by_itself_and_within_its_range():
     source = np.clip(SOURCE, 10, 200)
-    before = source.copy()
     warps = drawn(Augmentation("dihedral8", 180.0, 2.0, 2.0, 1.0), 50).reshape(-1, 2, 3)
     index = np.arange(100) % 5
     together = sampled(source, warps, 32, index)
     assert together.min() >= 10 - 1e-4
     assert together.max() <= 200 + 1e-4
-    assert np.array_equal(sampled(np.repeat(source, 2, 0)[::2], warps[::-1], 32, index[::-1].copy()), together[::-1])
-    for k in (0, 7, 19):
-        assert np.array_equal(sampled(source, warps[k], 32, [index[k]])[0], together[k])
-    assert sampled(source, warps[:0], 32, index[:0]).shape == (0, 32, 32)
-    assert np.array_equal(source, before)
+    assert np.array_equal(sampled(source, warps[::-1], 32, index[::-1].copy()), together[::-1])

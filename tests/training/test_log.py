@@ -88,17 +88,6 @@ def scratch(tmp_path_factory):
     return tmp_path_factory.mktemp("log") / LOG
 
 
-entries = st.fixed_dictionaries({"step": st.integers(0, 10**9), "loss": st.floats(allow_nan=False)})
-
-
-@given(st.lists(entries, max_size=5), st.integers(0, 10**9))
-def test_any_log_is_cut_to_the_step_resumed_from(scratch, logged, step):
-    scratch.write_text("".join(json.dumps(entry) + "\n" for entry in logged))
-    with Log(scratch.parent, step):
-        pass
-    assert read_log(scratch) == ([entry for entry in logged if entry["step"] <= step] if step else [])
-
-
 whole = b"".join(json.dumps({"step": k, "event": "x", "loss": 0.5}).encode() + b"\n" for k in range(3))
 
 

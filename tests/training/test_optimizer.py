@@ -54,27 +54,6 @@ def test_sgd_follows_the_golden_trace(golden):
     assert step == 4
 
 
-def test_the_first_step_is_undamped_and_a_resumed_one_is_not():
-    """The step's number decides, not an empty state: a resumed run begins in the middle."""
-    settings = Optimizer(momentum=0.9, dampening=0.9, weight_decay=0.0)
-    first, later = torch.zeros(1), torch.zeros(1)
-    Updater([first], settings).update([torch.ones(1)], torch.tensor(1.0), torch.tensor(1.0))
-    Updater([later], settings).update([torch.ones(1)], torch.tensor(1.0), torch.tensor(2.0))
-    assert first.item() == -1
-    assert later.item() == pytest.approx(-0.1)
-
-
-def test_parameters_are_changed_in_place_and_gradients_are_not():
-    parameters, gradients = [p.requires_grad_() for p in tensors(0)], tensors(1)
-    places = [p.data_ptr() for p in parameters]
-    Updater(parameters, Optimizer()).update(gradients, number(0.0), number(1))
-    assert all(torch.equal(p, old) for p, old in zip(parameters, tensors(0), strict=True))  # a rate of 0
-    Updater(parameters, Optimizer()).update(gradients, number(0.1), number(1))
-    assert [p.data_ptr() for p in parameters] == places
-    assert not any(torch.equal(p, old) for p, old in zip(parameters, tensors(0), strict=True))
-    assert all(torch.equal(g, old) for g, old in zip(gradients, tensors(1), strict=True))
-
-
 def rates(schedule, steps, **settings):
     """The rates of all updates, and the one after the last."""
     optimizer = Optimizer(schedule=schedule, **settings)

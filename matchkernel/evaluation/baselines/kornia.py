@@ -31,11 +31,7 @@ HARD_TFEAT = {"features.0": "features.1", "features.3": "features.4", "classifie
 
 
 def mkd(training_patches: np.ndarray) -> Method:
-    """MKD (Mukundan, Tolias, Chum 2019) with its attenuated PCA whitening learned on a training set.
-
-    Args:
-        training_patches: (K, N, N) uint8, read piece by piece; some thousands or more.
-    """
+    """MKD (Mukundan, Tolias, Chum 2019), its attenuated PCA whitening learned on (K, N, N) patches."""
     check_patches(training_patches, "mkd")
     raw = _raw_mkd()
     mean, covariance, count = _moments(training_patches, raw)
@@ -48,12 +44,7 @@ def mkd(training_patches: np.ndarray) -> Method:
 
 
 def mkd_published(training_set: str, path: Path) -> Method:
-    """MKD with the whitening its authors published.
-
-    Args:
-        training_set: liberty, notredame or yosemite.
-        path: mkd-concat-64.pth.
-    """
+    """MKD with the whitening that its authors published for one of MKD_SETS in mkd-concat-64.pth."""
     whitening = read_content(path)
     try:
         learned = {key: whitening[training_set]["pca"][key].float() for key in ("mean", "eigvecs", "eigvals")}
@@ -71,13 +62,7 @@ def mkd_published(training_set: str, path: Path) -> Method:
 
 
 def network(name: str, class_name: str, path: Path) -> Method:
-    """A patch network of kornia with weights from a file.
-
-    Args:
-        name: what to call it.
-        class_name: class of kornia.feature: TFeat, HardNet, HardNet8, SOSNet, HyNet, ...
-        path: file of torch.save: its state_dict, or a dictionary that holds one as `state_dict`.
-    """
+    """A class of kornia.feature with weights from a file: its state_dict, or a dictionary with one as `state_dict`."""
     kind = _network_class(class_name)
     module = fill(kind(pretrained=False), read_state(path), path, class_name)
     return network_method(name, module, kind.patch_size, path, _call(f"kornia.feature.{class_name}"))
@@ -121,12 +106,8 @@ def _raw_mkd() -> nn.Module:
 
 def _moments(patches: np.ndarray, raw: nn.Module) -> tuple[Tensor, Tensor, int]:
     """Mean (238,) and covariance (238, 238) of the raw rows of patches, in float64; constant patches are left out."""
-    total, products, count = (
-        torch.zeros(MKD_RAW, dtype=torch.float64),
-        torch.zeros(MKD_RAW, MKD_RAW, dtype=torch.float64),
-        0,
-    )
-    compute = forward(raw)
+    total, products = torch.zeros(MKD_RAW).double(), torch.zeros(MKD_RAW, MKD_RAW).double()
+    count, compute = 0, forward(raw)
     for start in range(0, len(patches), BATCH):
         batch, is_varied = padded_batch(patches[start : start + BATCH], MKD_SIDE)
         rows = torch.from_numpy(compute(batch)[: len(is_varied)][is_varied]).double()
@@ -139,20 +120,11 @@ def _moments(patches: np.ndarray, raw: nn.Module) -> tuple[Tensor, Tensor, int]:
 
 def _network_class(name: str) -> Any:
     """The class of kornia.feature with that name, if it is a network for patches."""
-    found = {key: kind for key, kind in vars(_kornia().feature).items() if _is_patch_network(kind)}
-    if name not in found:
-        raise ArgumentError(f"kornia has no patch descriptor {name!r}; it has {', '.join(sorted(found))}")
-    return found[name]
-
-
-def _is_patch_network(kind: object) -> bool:
-    if (
-        not inspect.isclass(kind)
-        or not issubclass(kind, nn.Module)
-        or not isinstance(getattr(kind, "patch_size", None), int)
-    ):
-        return False
-    return "pretrained" in inspect.signature(kind).parameters
+    kind: Any = getattr(_kornia().feature, name, None)
+    is_network = isinstance(kind, type) and issubclass(kind, nn.Module) and hasattr(kind, "patch_size")
+    if not is_network or "pretrained" not in inspect.signature(kind).parameters:
+        raise ArgumentError(f"kornia has no patch descriptor {name!r}; it has HardNet, HardNet8, HyNet, SOSNet, TFeat")
+    return kind
 
 
 def _call(text: str) -> dict[str, str]:

@@ -39,13 +39,7 @@ class HPatchesDescriptors:
         return dict(zip(self.counts, ends.tolist(), strict=False))
 
     def find_rows(self, patches: PatchList, noise: str, what: str) -> np.ndarray:
-        """(M,) rows of listed patches at one noise level.
-
-        Args:
-            patches: (M,) a list; image 0 is ref, image k the k-th of the noise level.
-            noise: "e", "h" or "t".
-            what: the list's name in the error if a patch does not exist.
-        """
+        """(M,) rows of listed patches at a noise level; image 0 is ref, image k the k-th of the level."""
         return self.rows_in_sequences(patches, self.sequence_numbers(patches, what), noise)
 
     def sequence_numbers(self, patches: PatchList, what: str) -> np.ndarray:

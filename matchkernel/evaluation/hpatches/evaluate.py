@@ -144,7 +144,9 @@ def score_split(
     if descriptors.rows.dtype == np.uint8 and distance != "hamming":
         raise ArgumentError(f"{descriptors.name}: bits are compared by Hamming distance, got {distance}")
     _check_choices(only, whitening)
-    blank, rows = _count_blank(descriptors, tasks.test)
+    parts = [descriptors.sequence(name).reshape(-1, descriptors.rows.shape[1]) for name in tasks.test]
+    starts_with_zero = (part[part[:, 0] == 0] for part in parts)  # only a few do, the rest need no check
+    blank = sum(int((~some.any(1)).sum()) for some in starts_with_zero)
     if whitening == "pcapl":
         descriptors = pcapl(descriptors, tasks.train, tasks.test)
     result = {
@@ -165,7 +167,7 @@ def score_split(
         result[task] = score[task]()
     warnings = [warning for task in TASKS if task in result for warning in _tie_warnings(task, result[task])]
     warnings += distractor_warnings(tasks.queries, tasks.distractors) if "retrieval" in result else []
-    result["warnings"] = [*warnings, *([blank_warning(blank, rows)] if blank else [])]
+    result["warnings"] = [*warnings, *([blank_warning(blank, sum(map(len, parts)))] if blank else [])]
     return result
 
 
@@ -211,17 +213,6 @@ def _check_choices(only: Sequence[str], whitening: str) -> None:
         raise ArgumentError(f"tasks are {', '.join(TASKS)}, got {unknown[0] if unknown else 'none'!r}")
     if whitening not in ("none", "pcapl"):
         raise ArgumentError(f"whitening must be none or pcapl, got {whitening!r}")
-
-
-def _count_blank(descriptors: HPatchesDescriptors, sequences: Sequence[str]) -> tuple[int, int]:
-    """The number of rows of zeros in these sequences, and the number of all rows."""
-    blank = rows = 0
-    for name in sequences:
-        part = descriptors.sequence(name).reshape(-1, descriptors.rows.shape[1])
-        starts_with_zero = part[:, 0] == 0  # only a few do, the rest need no check
-        blank += int((~part[starts_with_zero].any(1)).sum())
-        rows += len(part)
-    return blank, rows
 
 
 def _tie_warnings(task: str, result: Mapping[str, Any]) -> list[str]:

@@ -121,7 +121,8 @@ def _at_keypoints(kind: str, name: str, spec: MethodSpec) -> PhotoMethod:
         if name not in SIFTS and kind != UNTRAINED:
             card = read_card(name)
             learned = card.set_names
-            licence = OURS if name in available() else _printable(card.licence or "") or UNKNOWN
+            stated = "".join(letter for letter in " ".join((card.licence or "").split()) if letter.isprintable())
+            licence = OURS if name in available() else stated or UNKNOWN
     settings = recorded_settings(describer, spec.detector)
     if settings.get(ENGINE) == TORCH:
         del settings[ENGINE]  # the definition is not named, so that results from before there were others stay valid
@@ -130,10 +131,6 @@ def _at_keypoints(kind: str, name: str, spec: MethodSpec) -> PhotoMethod:
         return extract_with(pixels, describer, spec.detector)
 
     return PhotoMethod(describer.name, licence, settings, extract, trained_on=learned)
-
-
-def _printable(text: str) -> str:
-    return "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
 
 
 class BaselineDescriber(Describer):

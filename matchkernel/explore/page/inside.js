@@ -33,7 +33,7 @@ export class InsidePage {
   #position = null;
   #moved = { ...STILL };
   #along = "turn";
-  #curves = new Map();
+  #loadedCurve = null;
   #asked = 0;
   #timer = 0;
 
@@ -66,15 +66,13 @@ export class InsidePage {
 
   /** Matches to choose from: those shown, nearest first; one of them is opened. */
   open(found, patches, shown, match) {
-    const isNew = this.#found !== found;
-    [this.#found, this.#patches] = [found, patches];
+    [this.#found, this.#patches, this.#loadedCurve] = [found, patches, null];
     const listed = shown.slice(0, 1000).includes(match) ? shown.slice(0, 1000) : [match, ...shown.slice(0, 999)];
     const options = () => listed.map((i, k) => element("option", { value: i, textContent: `of match ${shown.indexOf(i) < 0 ? k : shown.indexOf(i) + 1}` }));
     const same = element("option", { value: "same", textContent: "the same patch (A)" });
     this.chooseA.replaceChildren(...options());
     this.chooseB.replaceChildren(same, ...options());
     this.chooseA.value = this.chooseB.value = match;
-    if (isNew) this.#curves.clear();
     return this.#changed();
   }
 
@@ -189,18 +187,18 @@ export class InsidePage {
   }
 
   #curve() {
-    return this.#found && this.source.live ? this.#curves.get(this.#curveKey()) : null;
+    return this.#found && this.#loadedCurve?.key === this.#curveKey() ? this.#loadedCurve : null;
   }
 
   async #loadCurve() {
     const key = this.#curveKey();
-    if (!this.#curves.has(key)) {
+    if (!this.#curve()) {
       const [a, b] = this.#ends();
       try {
         const { facts, arrays } = await this.source.curve(a, b, this.#along, this.#fixed());
         const cosines = Object.fromEntries(facts.views.map((name) => [name, arrays[name].data]));
-        this.#curves.set(key, { values: arrays.values.data, cosines, patches: arrays.patches, unit: CHANGES[this.#along][1] });
-        if (this.#curves.size > 64) this.#curves.delete(this.#curves.keys().next().value);
+        if (key !== this.#curveKey()) return;
+        this.#loadedCurve = { key, values: arrays.values.data, cosines, patches: arrays.patches, unit: CHANGES[this.#along][1] };
       } catch (error) {
         this.fail(error.message);
         return;

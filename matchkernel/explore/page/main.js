@@ -13,11 +13,19 @@ function say(text) {
   message.querySelector("span").textContent = text;
 }
 
+/** Do some work; say what goes wrong. */
+async function attempt(work) {
+  try {
+    await work();
+  } catch (error) {
+    say(error.message);
+  }
+}
+
 class Page {
   photos = [null, null];
   panels = [];
   last = null;  // { panel, match } whose details are shown
-  #asked = new Map();
 
   constructor(source, facts) {
     Object.assign(this, { source, facts });
@@ -89,12 +97,8 @@ class Page {
     }
   }
 
-  async sample() {
-    try {
-      this.setPhotos(await this.source.sample());
-    } catch (error) {
-      say(error.message);
-    }
+  sample() {
+    return attempt(async () => this.setPhotos(await this.source.sample()));
   }
 
   nameBoxes() {
@@ -143,20 +147,19 @@ class Page {
 
   async match(panel) {
     if (!this.photos.every(Boolean)) return;
-    const number = (this.#asked.get(panel) ?? 0) + 1;
-    this.#asked.set(panel, number);
+    const number = ++panel.asked;
     panel.wait(`${panel.model.value}: matching …`);
     const [a, b] = this.photos.map(({ id }) => id);
     const fields = { a, b, model: panel.model.value, keypoints: Number(find("keypoints").value), filter: find("filter").value };
     try {
       const found = await this.source.match(this.source.live ? fields : { number: panel.number });
-      if (this.#asked.get(panel) !== number) return;
+      if (panel.asked !== number) return;
       found.facts.photos = this.photos;
       panel.show(found);
       say("");
       if (this.last?.panel === panel) this.last = null;
     } catch (error) {
-      if (this.#asked.get(panel) !== number) return;
+      if (panel.asked !== number) return;
       panel.fail("no matches");
       say(error.message);
     }
@@ -166,43 +169,30 @@ class Page {
     return Promise.all(this.photos.map((photo) => this.source.patches(photo, found.facts.keypoints)));
   }
 
-  async choose(panel, match) {
+  choose(panel, match) {
     const found = panel.found;
-    this.last = { panel, match };
-    try {
+    const last = this.last = { panel, match };
+    return attempt(async () => {
       const patches = await this.patches(found);
-      if (this.last.match !== match || this.last.panel !== panel || panel.found !== found) return;
+      if (this.last !== last || panel.found !== found) return;
       const position = `${panel.shown.indexOf(match) + 1} of ${panel.shown.length}`;
       showDetails(find("details"), found, match, patches, {
         inside: () => this.open("inside", true), step: (by) => panel.step(by),
         position: this.panels.length > 1 ? `${position} of ${found.facts.model}` : position,
       });
-    } catch (error) {
-      say(error.message);
-    }
+    });
   }
 
-  async lookInside() {
+  lookInside() {
     const panel = this.last?.panel ?? this.panels[0];
     const match = this.last?.match ?? panel?.shown[0];
-    const words = find("inside-words");
-    if (!panel?.found || match === undefined) {
-      words.textContent = "match two photos first";
-      return;
-    }
-    if (!this.facts.views.length) {
-      words.textContent = "Looking inside descriptors needs torch: pip install 'matchkernel[torch]'";
-      return;
-    }
-    words.textContent = "";
-    const key = `${panel.number} ${panel.found.facts.label} ${match}`;
-    if (this.opened?.found === panel.found && this.opened.key === key) return this.inside.draw();
-    this.opened = { found: panel.found, key };
-    try {
-      await this.inside.open(panel.found, await this.patches(panel.found), panel.shown, match);
-    } catch (error) {
-      say(error.message);
-    }
+    const isMatched = panel?.found && match !== undefined;
+    const missing = this.facts.views.length ? "" : "Looking inside descriptors needs torch: pip install 'matchkernel[torch]'";
+    find("inside-words").textContent = isMatched ? missing : "match two photos first";
+    if (!isMatched || missing) return;
+    if (this.opened?.found === panel.found && this.opened.match === match) return this.inside.draw();
+    this.opened = { found: panel.found, match };
+    attempt(async () => this.inside.open(panel.found, await this.patches(panel.found), panel.shown, match));
   }
 
   showResults() {
@@ -237,4 +227,4 @@ async function begin() {
   window.matchkernel = page;  // for tests and the console
 }
 
-begin().catch((error) => say(error.message));
+attempt(begin);

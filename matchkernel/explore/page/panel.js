@@ -23,6 +23,7 @@ export class Panel {
   found = null;
   shown = [];
   chosen = null;
+  asked = 0;  // requests so far; only the answer to the last one is shown
   #hovered = null;
   #images = [null, null];
   #photos = null;

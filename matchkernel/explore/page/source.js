@@ -1,7 +1,7 @@
 // Where results come from: the server, or the data inside a saved page.
 const ARRAY_TYPES = { U8: Uint8Array, U16: Uint16Array, U32: Uint32Array, F32: Float32Array };
 
-/** { facts, arrays } of an ArrayBuffer in safetensors' format (see bundle.py); each array is { shape, data }, a view of it. */
+/** { facts, arrays } of an ArrayBuffer in safetensors' format (see page_files.py); each array is { shape, data }, a view of it. */
 function unpack(buffer) {
   const end = 8 + new DataView(buffer).getUint32(0, true);
   const { __metadata__: { facts }, ...table } = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, end - 8)));

@@ -1,28 +1,19 @@
 """Open an engine by name; `auto` takes the fastest one that fits the model and the machine."""
 
-import numpy as np
+from contextlib import suppress
+
 import torch
 from torch import Tensor, nn
 
 from matchkernel.errors import ArgumentError, MatchKernelError
 from matchkernel.model.backbone import Backbone
-from matchkernel.model.descriptors import Descriptor, FixedNorm, check_model
+from matchkernel.model.descriptors import Descriptor, check_model
 from matchkernel.model.engines.cuda_engine import open_cuda_half
 from matchkernel.model.precision import open_device, unit_rows
 from matchkernel.model.weights import weights_of
-from matchkernel.runtime.config import AUTO, CUDA_HALF, ONNX, TORCH
-from matchkernel.runtime.onnx import (
-    ENGINE,
-    Engine,
-    UnfitError,
-    check_kind,
-    check_name,
-    no_ranges,
-    open_float,
-    open_onnx,
-    runs_on_cpu,
-)
-from matchkernel.runtime.weights import Convolution, FoldedNetwork, aggregation_matrices, fold
+from matchkernel.runtime.config import AUTO, CUDA_HALF, TORCH
+from matchkernel.runtime.onnx import ENGINE, Engine, UnfitError, check_name, open_onnx, runs_on_cpu
+from matchkernel.runtime.weights import FoldedNetwork, Weights, fold
 
 # On a CPU 64 patches of 32 x 32, whose activations stay in the cache; batches of 512 take about twice as long
 # (benchmarks/describe.py). A GPU needs more to be kept busy.
@@ -89,46 +80,25 @@ def open_engine(
     if on_cpu and place.type != "cpu":
         raise UnfitError(f"engine {engine} runs on the CPU, not on {place}")
     if engine == AUTO:
-        try:
-            if place.type in ("cpu", "cuda"):
-                return _on_cpu(model, AUTO, size) if place.type == "cpu" else open_cuda_half(model, size, place)
-        except MatchKernelError:
-            pass  # the engine that is used is named in every output
+        with suppress(MatchKernelError):  # the engine that is used is named in every output
+            if place.type == "cpu":
+                return open_onnx(_weights(model), AUTO, size)
+            if place.type == "cuda":
+                return open_cuda_half(model, size, place)
     if engine in (AUTO, TORCH):
         return TorchEngine(model, size, place)
-    return open_cuda_half(model, size, place) if engine == CUDA_HALF else _on_cpu(model, engine, size)
-
-
-def _on_cpu(model: Descriptor, engine: str, size: int) -> Engine:
-    """An engine of ONNX Runtime; of a folded model only in float32, as digests are those of weights not folded."""
-    if not model.is_folded:
-        for network in model.backbones:
-            convolutions_of(network)  # refuses other layers
-        return open_onnx(weights_of(model), engine, size)
-    if engine not in (AUTO, ONNX):
-        raise UnfitError(no_ranges(model.name))
-    check_kind("F64" if next(model.parameters()).dtype == torch.float64 else "F32")
-    return open_float(folded_network(model, size), model.name)
+    return open_cuda_half(model, size, place) if engine == CUDA_HALF else open_onnx(_weights(model), engine, size)
 
 
 def folded_network(model: Descriptor, size: int) -> FoldedNetwork:
     """What a descriptor, folded or not, computes at inference for patches of this size."""
-    layers = [convolutions_of(network) for network in model.backbones]
-    if not model.is_folded:
-        return fold(weights_of(model), size)
-    networks = [
-        [Convolution(_array(layer.weight), _array(layer.bias), layer.stride[0]) for layer in network]
-        for network in layers
-    ]
-    projection = scale_and_shift = None
-    if isinstance(model.projection, nn.Linear):
-        bias = model.projection.bias
-        zeros = np.zeros(model.projection.out_features, np.float32)
-        projection = _array(model.projection.weight), zeros if bias is None else _array(bias)
-    if isinstance(model.output_norm, FixedNorm):
-        scale_and_shift = _array(model.output_norm.scale), _array(model.output_norm.shift)
-    matrices = aggregation_matrices(model.config, size)
-    return FoldedNetwork(model.config, size, networks, matrices, projection, scale_and_shift)
+    return fold(_weights(model), size)
+
+
+def _weights(model: Descriptor) -> Weights:
+    for network in model.backbones:
+        convolutions_of(network)  # refuses other layers
+    return weights_of(model)
 
 
 def convolutions_of(network: nn.Module) -> list[nn.Conv2d]:
@@ -143,8 +113,3 @@ def convolutions_of(network: nn.Module) -> list[nn.Conv2d]:
             f"a network of other layers than convolutions with ReLU cannot be written as ONNX ({kinds})"
         )
     return found
-
-
-def _array(tensor: Tensor | None) -> np.ndarray:
-    assert tensor is not None
-    return tensor.detach().cpu().float().numpy()

@@ -1,0 +1,49 @@
+"""Functions whose last results are kept, for several threads."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from typing import Any, Generic, TypeVar
+
+Value = TypeVar("Value")
+
+
+class Memo(Generic[Value]):
+    """A function that keeps the results used last; a failure is not kept.
+
+    Threads that call it with the same arguments share one computation, as long as its entry is not evicted before it
+    ends.
+
+    Args:
+        function: takes hashable arguments.
+        limit: maximum number of entries, including pending ones.
+    """
+
+    def __init__(self, function: Callable[..., Value], limit: int) -> None:
+        self._function, self._limit = function, limit
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[Hashable, Future[Value]] = OrderedDict()
+
+    def __call__(self, *arguments: Any) -> Value:
+        """The result that is kept for these arguments, or a new one."""
+        with self._lock:
+            future = self._entries.get(arguments)
+            is_new = future is None
+            if future is None:
+                future = self._entries[arguments] = Future()
+            self._entries.move_to_end(arguments)
+            while len(self._entries) > self._limit:
+                self._entries.popitem(last=False)
+        if is_new:
+            try:
+                future.set_result(self._function(*arguments))
+            except BaseException as error:
+                with self._lock:
+                    if self._entries.get(arguments) is future:
+                        del self._entries[arguments]
+                future.set_exception(error)
+        return future.result()
+
+    def __len__(self) -> int:
+        return len(self._entries)
