@@ -1,7 +1,7 @@
 """The relative pose of two calibrated cameras from matches: MAGSAC++, or several hypotheses refined and compared."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -50,17 +50,17 @@ def estimate_pose(
 ) -> Pose | None:
     """Estimate the relative pose of two cameras from matches, some of which are wrong.
 
-    "magsac" takes the essential matrix of OpenCV's MAGSAC++. "refined" compares several hypotheses: OpenCV's RANSAC
-    with local optimisation on all matches, on the better half according to `ratios`, and on matches whose frames agree
-    on a change of scale and a rotation. Each is refined on all matches, and the one with the lowest truncated Sampson
-    error wins; matches behind a camera count as wrong.
+    "magsac" takes the essential matrix of OpenCV's MAGSAC++. "refined" compares several hypotheses: those of OpenCV's
+    RANSAC with local optimisation on all matches, on the better half according to `ratios`, and on matches whose frames
+    agree on a change of scale and a rotation; and those of a homography. Each is refined on all matches, and the one
+    with the lowest truncated Sampson errors is taken; matches behind a camera count as wrong.
 
     Args:
         rays_a: (M, 2) x / z and y / z in camera A; matches with a coordinate that is not finite are ignored.
         rays_b: (M, 2) their matches in camera B.
         noise: expected error of right matches in the unit of the rays, such as 0.5 px / focal length.
         estimator: how.
-        ratios: (M,) of the matches, smaller is better (default: not known).
+        ratios: (M,) of the matches, or another number that is smaller for better matches (default: not known).
         frames: of the M keypoints of A and of B (default: not known). A keypoint of a large region is less accurate.
 
     Returns:
@@ -78,27 +78,42 @@ def estimate_pose(
     """
     a, b = np.asarray(rays_a, np.float64), np.asarray(rays_b, np.float64)
     _check(a, b, noise, estimator, ratios, frames)
-    usable = np.isfinite(a).all(1) & np.isfinite(b).all(1)
+    usable = np.isfinite(np.concatenate([a, b], 1)).all(1)
     if usable.sum() < MINIMAL:
         return None
     a, b = np.ascontiguousarray(a[usable]), np.ascontiguousarray(b[usable])
     if estimator == "magsac":
-        found = fit_magsac("essential", a, b, noise)
-        pose = None if found is None else _decomposed(*found, a, b)
-        inliers = np.zeros(len(a), bool) if found is None else found[1]
+        found = _magsac_pose(a, b, noise)
     else:
         ranks = np.zeros(len(a)) if ratios is None else np.asarray(ratios, np.float64)[usable]
-        pairs = None if frames is None else (frames[0][usable], frames[1][usable])
-        sigma = LIMIT * noise * (1.0 if pairs is None else relative_errors(*pairs))
-        homogeneous = np.column_stack([a, np.ones(len(a))]), np.column_stack([b, np.ones(len(b))])
-        poses = [*_hypotheses(a, b, LIMIT * noise, ranks, pairs), *_of_a_plane(a, b, noise)]
-        pose = _best(poses, *homogeneous, sigma)
-        inliers = np.zeros(len(a), bool) if pose is None else losses(*pose, *homogeneous, sigma) < 1
-    if pose is None:
+        pairs = None if frames is None or not _have_sizes(*frames) else (frames[0][usable], frames[1][usable])
+        found = _refined_pose(a, b, noise, ranks, pairs)
+    if found is None:
         return None
-    agree = np.zeros(len(usable), bool)
-    agree[usable] = inliers
-    return Pose(*pose, agree)
+    inliers = np.zeros(len(usable), bool)
+    inliers[usable] = found.inliers
+    return replace(found, inliers=inliers)
+
+
+def _magsac_pose(a: np.ndarray, b: np.ndarray, noise: float) -> Pose | None:
+    found = fit_magsac("essential", a, b, noise)
+    pose = None if found is None else decompose_essential(*found, a, b)
+    return None if found is None or pose is None else Pose(*pose, found[1])
+
+
+def _refined_pose(
+    rays_a: np.ndarray, rays_b: np.ndarray, noise: float, ratios: np.ndarray, frames: tuple[Frames, Frames] | None
+) -> Pose | None:
+    """Of refined hypotheses the one with the smallest sum of losses; None if there are none."""
+    a, b = (np.column_stack([rays, np.ones(len(rays))]) for rays in (rays_a, rays_b))
+    sigma = LIMIT * noise * (np.ones(len(a)) if frames is None else relative_errors(*frames))
+    starts = [*_hypotheses(rays_a, rays_b, LIMIT * noise, ratios, frames), *_of_a_plane(rays_a, rays_b, noise)]
+    poses = [refine_pose(R, t, a, b, sigma) for R, t in starts]
+    if not poses:
+        return None
+    errors = [losses(R, t, a, b, sigma) for R, t in poses]
+    best = int(np.argmin([one.sum() for one in errors]))
+    return Pose(*poses[best], errors[best] < 1)
 
 
 def refine_pose(
@@ -170,6 +185,10 @@ def agreeing_frames(a: Frames, b: Frames) -> np.ndarray:
     return (np.abs(scales - scale) <= 1) & ((angles - angle + 1) % ANGLE_BINS <= 2)
 
 
+def _have_sizes(*frames: Frames) -> bool:
+    return all(np.isfinite(one.shapes).all() and (one.half_widths > 0).all() for one in frames)
+
+
 def _check(
     a: np.ndarray,
     b: np.ndarray,
@@ -195,11 +214,11 @@ def _hypotheses(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Poses R, t of OpenCV's RANSAC on all matches and on parts of them."""
     parts = [np.arange(len(a)), np.argsort(ratios, kind="stable")[: max(len(a) // 2, 2 * FEWEST)]]
-    if frames is not None:
-        parts.append(np.flatnonzero(agreeing_frames(*frames)))
+    if frames is not None and not (agree := agreeing_frames(*frames)).all():
+        parts.append(np.flatnonzero(agree))
     for part in parts:
         found = _ransac(a[part], b[part], threshold) if len(part) >= MINIMAL else None
-        pose = None if found is None else _decomposed(*found, a[part], b[part])
+        pose = None if found is None else decompose_essential(*found, a[part], b[part])
         if pose is not None:
             yield pose
 
@@ -217,14 +236,6 @@ def _of_a_plane(a: np.ndarray, b: np.ndarray, noise: float) -> Iterator[tuple[np
             yield R, t.ravel() / length
 
 
-def _best(
-    poses: list[tuple[np.ndarray, np.ndarray]], a: np.ndarray, b: np.ndarray, sigma: float | np.ndarray
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Of refined poses the one with the smallest sum of losses; None without poses."""
-    refined = [refine_pose(*pose, a, b, sigma) for pose in poses]
-    return min(refined, key=lambda pose: float(losses(*pose, a, b, sigma).sum()), default=None)
-
-
 def _ransac(a: np.ndarray, b: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray] | None:
     """An essential matrix and its inliers by OpenCV's RANSAC with graph-cut local optimisation; None if it fails."""
     cv2 = need_opencv()
@@ -235,7 +246,7 @@ def _ransac(a: np.ndarray, b: np.ndarray, threshold: float) -> tuple[np.ndarray,
     return None if E is None or mask is None or E.shape != (3, 3) else (E, mask.ravel() > 0)
 
 
-def _decomposed(
+def decompose_essential(
     E: np.ndarray, inliers: np.ndarray, a: np.ndarray, b: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Of the four poses R, t of E the one with the most inliers in front of both cameras; None if there are none."""
