@@ -104,7 +104,6 @@ NEEDING = [
     ["evaluate", "hpatches", "x", "-o", "y.json"],
     ["export", "tiny", "-o", "x.onnx"],
     ["adapt", "x", "-o", "y"],
-    ["data", "pack", "x", "-o", "y"],
     ["plot", "conventions", "-o", "x.png"],
     ["match", "a.png", "b.png", "--engine", "torch"],
     ["match", "a.png", "b.png", "--device", "cuda"],

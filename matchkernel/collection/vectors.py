@@ -51,7 +51,8 @@ def vocabulary_for(files: FeatureFiles) -> Vocabulary:
     for name in files.names[::step]:
         features = files.load(name)
         _check_same_kind(files, first, name, features, first.descriptors.shape[1])
-        rows.append(_spread(_with_content(features.descriptors), share))
+        own = _with_content(features.descriptors)
+        rows.append(own[np.linspace(0, len(own) - 1, min(share, len(own))).astype(int)])  # evenly spaced
     learned = np.concatenate(rows)
     if not len(learned):
         raise ArgumentError(f"{files.path}: no image has a descriptor, so no two can be compared")
@@ -158,11 +159,6 @@ def _shipped() -> tuple[dict[str, np.ndarray], dict[str, str]]:
 
 def _with_content(rows: np.ndarray) -> np.ndarray:
     return rows[rows.any(1)]
-
-
-def _spread(rows: np.ndarray, count: int) -> np.ndarray:
-    """At most `count` rows, evenly spaced."""
-    return rows[np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(int)] if len(rows) else rows
 
 
 def _check_same_kind(files: FeatureFiles, first: Features, name: str, features: Features, width: int) -> None:

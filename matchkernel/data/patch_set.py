@@ -163,8 +163,6 @@ def open_patch_set(folder: str | Path) -> PatchSet:
         ((6, 8, 8), [0, 0, 1, 1, 2, 2])
     """
     folder = Path(folder)
-    if folder.is_file():
-        raise FileError(f"{folder}: is a file; a patch set is a folder")
     if (folder / "ref.png").is_file() or any(folder.glob("*/ref.png")):
         raise FileError(
             f"{folder}: has the HPatches layout, not a patch set; `matchkernel evaluate hpatches` scores it"
@@ -270,25 +268,20 @@ def patches_sha256(patches: PatchSet) -> frozenset[str]:
 
 def read_manifest(folder: str | Path) -> dict[str, Any]:
     """The manifest of a finished set."""
-    folder = Path(folder)
-    path = folder / MANIFEST
+    path = Path(folder) / MANIFEST
     if not path.is_file():
-        unfinished = folder.name.endswith(".part") or folder.with_name(folder.name + ".part").is_dir()
-        if not folder.exists() and not unfinished:
-            raise FileError(f"{folder}: no such folder; `matchkernel data` makes patch sets")
-        why = "a build that was not finished; run it again" if unfinished else f"not a patch set, it has no {MANIFEST}"
+        is_begun = path.parent.suffix == ".part" or Path(f"{path.parent}.part").is_dir()
+        why = (
+            "a build that was not finished; run it again" if is_begun else "no patch set; `matchkernel data` makes them"
+        )
         raise FileError(f"{folder}: {why}")
     try:
-        manifest = json.loads(read_small_text(path, LONG_TEXT, what="a manifest"))
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"{path}: cannot be read ({error})") from None
-    if (
-        not isinstance(manifest, dict)
-        or manifest.get("format") != FORMAT
-        or not isinstance(manifest.get("sha256"), dict)
-    ):
-        raise FileError(f"{path}: not the manifest of a set of format {FORMAT}, which this version reads")
-    return manifest
+        manifest = dict(json.loads(read_small_text(path, LONG_TEXT, what="a manifest")))
+        if manifest["format"] == FORMAT and isinstance(manifest["sha256"], dict):
+            return manifest
+    except (ValueError, RecursionError, TypeError, KeyError):
+        pass
+    raise FileError(f"{path}: not the manifest of a set of format {FORMAT}, which this version reads")
 
 
 def write_manifest(folder: Path, content: Mapping[str, Any]) -> dict[str, Any]:

@@ -162,14 +162,9 @@ def find_weights(name_or_path: str | Path) -> Path:
     with suppress(OSError):  # a name too long for the file system is not a file
         if path.is_file():
             return path
-    names = ", ".join(available()) or "none yet"
-    hint = (
-        f"; matchkernel.build({str(name_or_path)!r}) makes an untrained one, as does --untrained of most commands"
-        if str(name_or_path) in VARIANTS
-        else "; `matchkernel info` lists the descriptors and the weights"
-    )
+    hint = "; --untrained or matchkernel.build makes an untrained one" if str(name_or_path) in VARIANTS else ""
     raise WeightsError(
-        f"{name_or_path}: no such file, and no weights of that name in the package (available: {names}){hint}"
+        f"{name_or_path}: no such file, and no weights of that name in the package ({', '.join(available())}){hint}"
     )
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
 from matchkernel.errors import MatchKernelError, WorkError, short_message
+from matchkernel.storage.settings import first_difference
 from matchkernel.storage.work import cores, memory_here, use_threads
 
 TRIES = 3  # failures after which an item, or a worker that cannot start, is given up
@@ -186,10 +187,9 @@ class Pool:
             raise outcome
         elif isinstance(outcome, Exception):
             raise WorkError(f"a worker could not start: {one_line(outcome)}")
-        elif outcome != (self._facts or outcome):
-            name = next(key for key, value in outcome.items() if self._facts is None or self._facts.get(key) != value)
+        elif differs := first_difference(self._facts or outcome, outcome):
             raise WorkError(
-                f"workers differ: {name} is {outcome[name]!r} on one, {(self._facts or {}).get(name)!r} on another; "
+                f"workers differ: {differs[0]} is {differs[1]!r} on one, {differs[2]!r} on another; "
                 "give them the same versions, --device and --engine"
             )
         else:

@@ -2,16 +2,13 @@
 
 import shutil
 import sqlite3
-import subprocess
-import sys
-import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import projection_errors, refuses, tree
+from helpers import projection_errors, refuses
 from made_scene import PLANES, TEXTURE, measure_label_noise
 from PIL import Image
 from rendering import Plane, intersect
@@ -258,29 +255,6 @@ def test_scenes_with_nothing_to_cut_are_refused(copied, tmp_path):
     with refuses(FileError):
         cut(copied, tmp_path / "set")
     assert not list(tmp_path.glob("set*"))
-
-
-BUILD = """
-import sys
-from pathlib import Path
-from matchkernel.data.from_colmap import CutSettings, build_from_colmap
-folder, target = map(Path, sys.argv[1:])
-build_from_colmap(folder / "images", folder / "sparse", folder / "database.db", target, CutSettings(pairs=300),
-                  progress=lambda done, total: print(done, flush=True))
-"""
-
-
-def test_killed_and_run_again_gives_the_same_bytes(rendered, patch_set, tmp_path):
-    command = [sys.executable, "-c", BUILD, rendered, tmp_path / "planes"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        while process.stdout.readline().strip() != "4":
-            assert process.poll() is None
-        time.sleep(0.04)
-        process.kill()
-    assert not (tmp_path / "planes").exists()
-    cut(rendered, tmp_path / "planes")
-    assert tree(tmp_path / "planes") == tree(patch_set.folder)
-    assert [path.name for path in tmp_path.iterdir()] == ["planes"]
 
 
 def test_all_keypoints_from_another_database(copied, patch_set, tmp_path):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from damage import Evil, damaged
-from helpers import refuses, tree
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from made_phototourism import INTEREST, LABELS, PAIRS, PATCHES, refused, same_set, write_cache
@@ -24,7 +23,7 @@ from matchkernel.data.phototourism import (
     write_tables,
 )
 from matchkernel.data.summary import verify
-from matchkernel.errors import FileError, MatchKernelError
+from matchkernel.errors import MatchKernelError
 
 
 def test_a_mosaic_is_cut_row_by_row_and_the_last_is_padded_with_black(written):
@@ -139,14 +138,6 @@ def test_any_table_reads_back_whatever_the_line_ends_and_further_columns(rows, t
     for line in ("{} {} {}\n", "{} {} {}\r\n", " {}\t{}   {} 5.5 words\n"):
         (tmp_path / "t.txt").write_bytes("".join(line.format(*row) for row in rows).encode())
         assert read_table(tmp_path / "t.txt", 3).tolist() == [list(row) for row in rows]
-
-
-def test_an_existing_target_is_refused_and_left_alone(written, target):
-    target.mkdir()
-    (target / "mine").write_text("kept")
-    with refuses(FileError):
-        pack_phototourism(written, target)
-    assert tree(target) == {"mine": b"kept"}
 
 
 @pytest.mark.parametrize(("times", "name"), [(1, "matches"), (25_000, "m50_100000_100000_0")])

@@ -2,6 +2,7 @@
 
 import json
 
+import helpers
 import numpy as np
 import onnx
 import pytest
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 
 import matchkernel
 from matchkernel.cli.app import app
-from matchkernel.data.patch_set import open_patch_set
+from matchkernel.data.patch_set import create_patch_set, open_patch_set
 from matchkernel.errors import ArgumentError, WorkError
 from matchkernel.evaluation import smaller
 from matchkernel.evaluation.smaller import calibrate_int8, export_int8, reduce_rows
@@ -19,6 +20,20 @@ from matchkernel.evaluation.smaller import calibrate_int8, export_int8, reduce_r
 
 def run(*words):
     return CliRunner().invoke(app, list(map(str, words)))
+
+
+@pytest.fixture(scope="module")
+def patch_set(tmp_path_factory):
+    """70 points with two noisy patches each, 40 px; two of the patches are constant."""
+    folder = tmp_path_factory.mktemp("sets") / "points"
+    patches = np.repeat(helpers.textures(70, 40).numpy()[:, 0], 2, axis=0)
+    patches += np.random.default_rng(0).normal(0, 5, patches.shape)
+    patches[[0, 10]] = 7
+    with create_patch_set(folder, 140, 40, {}) as build:
+        for number in build.steps(["all"]):
+            build.store(range(140), patches.clip(0, 255).astype(np.uint8) + number)
+        build.finish(np.repeat(np.arange(70), 2), {}, {}, {})
+    return folder
 
 
 @pytest.fixture(scope="module")

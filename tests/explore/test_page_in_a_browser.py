@@ -167,6 +167,12 @@ def test_two_models_side_by_side(page):
     page.wait_for_selector(f"{SHOWN} >> nth=1")
     assert "rootsift" in words(page, 1)
     assert "light" in words(page, 0)
+    page.wait_for_function(  # the photos fit into the narrower panels
+        """() => matchkernel.panels.every(({ view, canvas }) => {
+          const [a, b] = matchkernel.photos;
+          return view.scale * (a.width + b.width * a.height / b.height) <= canvas.clientWidth;
+        })"""
+    )
     page.locator(".panel select").nth(2).select_option("sift")
     page.get_by_text("· sift,").wait_for()
     page.get_by_label("two models").uncheck()

@@ -14,6 +14,7 @@ import kornia.feature as kornia_feature
 import numpy as np
 import pytest
 import torch
+from damage import Evil, damaged
 from helpers import refuses
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -181,16 +182,6 @@ def test_a_file_that_was_replaced_is_read_again(weights, tmp_path, photo):
     assert np.abs(network_angles(photo, squares(), open_network("orinet", str(path))) - before).max() > 0.01
 
 
-class Bomb:
-    """Writes a file when it is unpickled."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return (open, (str(self.path), "w"))
-
-
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_files_that_are_no_weights_are_refused_and_run_no_code(kind, weights, tmp_path):
     (tmp_path / "empty").touch()
@@ -198,8 +189,8 @@ def test_files_that_are_no_weights_are_refused_and_run_no_code(kind, weights, tm
     (tmp_path / "folder").mkdir()
     torch.save([1, 2], tmp_path / "list")
     torch.save({"features.0.weight": "no tensor"}, tmp_path / "strings")
-    torch.save(Bomb(tmp_path / "boom"), tmp_path / "code")
-    (tmp_path / "pickle").write_bytes(pickle.dumps(Bomb(tmp_path / "boom")))
+    torch.save(Evil(tmp_path / "boom"), tmp_path / "code")
+    (tmp_path / "pickle").write_bytes(pickle.dumps(Evil(tmp_path / "boom")))
     content = torch.load(weights[kind], weights_only=True)
     name = next(iter(content["state_dict"]))
     content["state_dict"][name] = content["state_dict"][name] * np.nan
@@ -221,14 +212,10 @@ def test_files_that_are_no_weights_are_refused_and_run_no_code(kind, weights, tm
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_a_cut_or_changed_file_gives_one_line_or_weights(weights, tmp_path_factory, data):
-    whole = weights["affnet"].read_bytes()
-    cut = data.draw(st.integers(0, len(whole)))
-    place, value = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(0, 255))
     path = tmp_path_factory.mktemp("cut") / "weights.pth"
-    for content in (whole[:cut], whole[:place] + bytes([value]) + whole[place + 1 :]):
-        path.write_bytes(content)
-        with contextlib.suppress(MatchKernelError):  # one line, see above
-            open_network("affnet", str(path))
+    path.write_bytes(damaged(data, weights["affnet"].read_bytes()))
+    with contextlib.suppress(MatchKernelError):  # one line, see above
+        open_network("affnet", str(path))
 
 
 def test_nothing_is_downloaded(weights, monkeypatch):

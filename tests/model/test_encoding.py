@@ -13,7 +13,6 @@ from matchkernel.runtime.positions import (
     position_codes,
     position_matrix,
     positions,
-    truncated_kernel,
 )
 
 
@@ -55,18 +54,6 @@ def test_unit_norm_gives_mean_square_one(system):
     assert normed.square().mean(1).tolist() == pytest.approx([1] * 4, abs=1e-12)
     assert torch.nn.functional.cosine_similarity(plain, normed).tolist() == pytest.approx([1] * 4, abs=1e-12)
     assert not encoding(system, 8, gamma, unit_norm=True)(torch.zeros(1, 6, 8, 8).double()).any()
-
-
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_kernel_between_positions_factorises(system):
-    gamma = fourier_coefficients(8, 2)
-    F = position_matrix(system, 8, gamma, center_weight=False)
-    place = positions(8)
-    first, second = (place.x, place.y) if system == "cartesian" else (place.rho, place.theta)
-    expected = 1
-    for values in (first.flatten(), second.flatten()):
-        expected = expected * truncated_kernel(values[:, None] - values[None, :], gamma)
-    assert np.abs(F @ F.T - expected).max() < 1e-12
 
 
 def kernel_between(system, here, there, gamma):

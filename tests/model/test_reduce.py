@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from helpers import refuses
+from helpers import refuses, trained_like
 
 import matchkernel
 from matchkernel.errors import ArgumentError
@@ -15,16 +15,8 @@ SETTINGS = {"d": 8, "D": 24, "patch_size": 16}
 
 
 def trained(variant, **settings):
-    """A model whose BatchNorm statistics and biases are not those of a new one."""
-    model = build(variant, generator=torch.Generator().manual_seed(0), **{**SETTINGS, **settings})
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-            if name.endswith(("bias", "running_mean")):
-                tensor.copy_(torch.randn(tensor.shape, generator=generator) / 3)
-            elif name.endswith("running_var"):
-                tensor.copy_(torch.rand(tensor.shape, generator=generator) + 0.5)
-    return model.eval()
+    settings = {**SETTINGS, **settings}
+    return trained_like(build(variant, generator=torch.Generator().manual_seed(0), **settings), seed=1)
 
 
 def patches(count=200):

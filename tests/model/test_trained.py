@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import matchkernel
+from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.weights import state_digest
 from matchkernel.photos.extract import SIFTS, open_describer
 from matchkernel.runtime.weights import SHIPPED, read_card
-from matchkernel.storage.extras import need_opencv
 from matchkernel.training.config import TrainingConfig
 
 ROOT = Path(__file__).parents[2]
@@ -55,18 +55,21 @@ def test_the_page_of_the_models_says_what_the_cards_say(name):
     metrics = read_card(name).metrics
     for key in ("verification", "matching", "retrieval", "fpr95_hard", "map"):
         assert f"{metrics[f'validation_{key}']:.2f}" in row, key
-    assert f"configs/trained/{name}.toml" in _page()
+
+
+@pytest.fixture(scope="module")
+def synthetic(tmp_path_factory):
+    """80 points with two patches each, turned, scaled, shifted and in other light."""
+    return build_synthetic(tmp_path_factory.mktemp("trained") / "set", SyntheticSettings(points=80, patches=2)).patches
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_training_helps_to_recognise_a_changed_patch(name):
-    """A turned, smaller, shifted, darker and noisy copy is found among 80 more often than without training."""
-    generator = np.random.default_rng(0)
-    patches, copies = _changed_textures(generator, 80)
+def test_training_helps_to_recognise_a_changed_patch(name, synthetic):
+    """The other patch of a point is found among 80 more often than without training; measured: 0.90, 0.20 more."""
     found = []
     for model in (matchkernel.load(name), Descriptor(matchkernel.load(name).config, torch.Generator().manual_seed(0))):
-        a, b = (matchkernel.describe(p, model.eval(), resize=True) for p in (patches, copies))
-        found.append(((b @ a.T).argmax(1) == np.arange(len(a))).mean())
+        rows = matchkernel.describe(synthetic, model.eval(), resize=True)
+        found.append(((rows[1::2] @ rows[::2].T).argmax(1) == np.arange(80)).mean())
     assert found[0] > 0.8
     assert found[0] > found[1] + 0.1
 
@@ -91,24 +94,6 @@ def test_scores_are_of_the_files_in_the_package(name):
         models = json.loads((results / f"matching_{split}.json").read_text())["models"]
         assert name in models or name in ("light-wide", "tiny")  # later; these photos did not decide about them
         assert name not in models or models[name]["weights"] == digest
-
-
-def _changed_textures(generator, count):
-    """(count, 64, 64) smooth random patches, and the same turned, scaled and shifted, in other light, with noise."""
-    spectrum = np.fft.rfft2(generator.normal(size=(count, 128, 128)))
-    frequency = np.hypot(np.fft.fftfreq(128)[:, None], np.fft.rfftfreq(128))
-    smooth = np.fft.irfft2(spectrum * np.exp(-((frequency / 0.06) ** 2)), (128, 128))
-    smooth -= smooth.min((1, 2), keepdims=True)
-    smooth = (smooth / smooth.max((1, 2), keepdims=True)).astype(np.float32)
-    cv2 = need_opencv()
-    copies = []
-    for image in smooth:
-        turn, scale = generator.uniform(-25, 25), 2 ** generator.uniform(-0.35, 0.35)
-        matrix = cv2.getRotationMatrix2D((63.5, 63.5), turn, scale)
-        matrix[:, 2] += generator.uniform(-7, 7, 2)
-        copies.append(cv2.warpAffine(image, matrix, (128, 128))[32:96, 32:96])
-    changed = 200 * np.stack(copies) ** 1.5 + generator.normal(0, 10, (count, 64, 64))
-    return 255 * smooth[:, 32:96, 32:96], np.clip(changed, 0, 255).astype(np.float32)
 
 
 def _page():

@@ -6,7 +6,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from helpers import refuses
+from helpers import refuses, trained_like
 
 import matchkernel
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, MissingExtraError, WorkError
@@ -20,8 +20,6 @@ def small(variant="cartesian", **settings):
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     """A trained-looking `combined` at another size than its own, its file, and what export_onnx said."""
-    from helpers import trained_like
-
     model = trained_like(small("combined", s=1))
     path = tmp_path_factory.mktemp("onnx") / "model.onnx"
     return model, path, export_onnx(model, path, patch_size=48, card={"licence": "CC0", "config": "not this one"})
@@ -93,18 +91,20 @@ def test_the_comparison_sees_another_models_weights(exported):
     assert max(compare(small("combined", s=1).eval(), session, 48).values()) > 1e-2
 
 
-def test_what_is_refused(tmp_path):
-    with refuses(ArgumentError):
-        export_onnx(small(), tmp_path / "model.pt")
-    with refuses(ArgumentTypeError):
-        export_onnx("tiny", tmp_path / "model.onnx")
-    with refuses(ArgumentError):
-        export_onnx(small("fc"), tmp_path / "model.onnx", patch_size=64)
-    with refuses(ArgumentError):
-        export_onnx(small(), tmp_path / "model.onnx", patch_size=30)
+REFUSED = {
+    "another suffix": ("cartesian", "model.pt", None, ArgumentError),
+    "a name instead of a model": (None, "model.onnx", None, ArgumentTypeError),
+    "a size that fc does not have": ("fc", "model.onnx", 64, ArgumentError),
+    "a size that is no multiple": ("cartesian", "model.onnx", 30, ArgumentError),
+    "a file as a folder": ("cartesian", "file/model.onnx", None, FileError),
+}
+
+
+@pytest.mark.parametrize(("variant", "name", "size", "error"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_cannot_be_exported_is_refused(variant, name, size, error, tmp_path):
     (tmp_path / "file").touch()
-    with refuses(FileError):
-        export_onnx(small(), tmp_path / "file" / "model.onnx")
+    with refuses(error):
+        export_onnx(small(variant) if variant else "tiny", tmp_path / name, patch_size=size)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 

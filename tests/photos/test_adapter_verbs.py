@@ -6,6 +6,7 @@ import shutil
 import onnxruntime
 import pytest
 import torch
+from helpers import needs_colmap
 from typer.testing import CliRunner
 
 import matchkernel
@@ -54,7 +55,7 @@ def test_mistakes_are_one_line_and_exit_2(arguments, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("colmap") is None, reason="COLMAP is not installed (apt-get install colmap)")
+@needs_colmap
 def test_colmap_reconstructs_a_folder(rendered, tmp_path):
     arguments = ["colmap", str(rendered / "images"), "-o", str(tmp_path / "ws"), "--keypoints", "500"]
     done = run(app, [*arguments, "--model", "rootsift", "--json"])

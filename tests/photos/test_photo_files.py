@@ -11,6 +11,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from damage import damaged
 from helpers import refuses
 from hypothesis import given
 from hypothesis import strategies as st
@@ -142,13 +143,7 @@ def test_a_damaged_npz_raises_our_errors_only(data, tmp_path_factory):
     path = tmp_path_factory.mktemp("damaged") / "f.npz"
     store = data.draw(st.sampled_from(["float32", "float16", "bytes"]))
     save_features(made_features(2, D=3, store=store), path)
-    content = bytearray(path.read_bytes())
-    if data.draw(st.booleans()):
-        content = content[: data.draw(st.integers(0, len(content)))]
-    else:
-        for place in data.draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=4)):
-            content[place] = data.draw(st.integers(0, 255))
-    path.write_bytes(content)
+    path.write_bytes(damaged(data, path.read_bytes()))
     with contextlib.suppress(FileError):
         assert isinstance(load_features(path), Features)
     path.unlink()

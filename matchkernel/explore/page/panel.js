@@ -29,7 +29,7 @@ export class Panel {
   #photos = null;
   #layout = null;
   #drawing = 0;
-  #stacked = null;
+  #width = 0;  // of the canvas when the photos were last fitted into it
 
   /** models: names to choose from; ask(): called when another is chosen; choose(panel, match) when a match is clicked. */
   constructor({ models, model, live, ask, choose, look }) {
@@ -66,7 +66,7 @@ export class Panel {
 
   async setPhotos(photos, urls) {
     this.#photos = photos;
-    this.#stacked = null;
+    this.#width = 0;
     this.found = null;
     this.shown = [];
     this.chosen = null;
@@ -153,12 +153,12 @@ export class Panel {
   }
 
   #resized() {
-    if (!this.#photos || !this.canvas.clientWidth) return;
-    const stacked = this.canvas.clientWidth < NARROW;
-    this.canvas.classList.toggle("stacked", stacked);
-    if (stacked !== this.#stacked) {
-      this.#stacked = stacked;
-      this.#layout = layoutOf(this.#photos, stacked);
+    const width = this.canvas.clientWidth;
+    if (!this.#photos || !width) return;
+    this.canvas.classList.toggle("stacked", width < NARROW);
+    if (width !== this.#width) {
+      this.#width = width;
+      this.#layout = layoutOf(this.#photos, width < NARROW);
       this.fit();
     }
     this.draw();
