@@ -32,11 +32,11 @@ class Served:
     def address(self):
         return address_of(self.settings)
 
-    def ask(self, method, path, body=None, headers=None, host=None):
+    def ask(self, method, path, body=None, headers=None):
         """Status, headers and body of an answer; the path is sent as it is."""
         connection = http.client.HTTPConnection(self.settings.host, self.settings.port, timeout=60)
         try:
-            own = {"host": host or f"127.0.0.1:{self.settings.port}"}
+            own = {"host": f"127.0.0.1:{self.settings.port}"}
             connection.request(method, path, body, {**own, **(headers or {})})
             answer = connection.getresponse()
             return answer.status, dict(answer.getheaders()), answer.read()
