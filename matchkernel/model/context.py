@@ -108,6 +108,15 @@ class Keypoints:
         return Keypoints(*(getattr(self, name)[:, index] for name in self.__dataclass_fields__))
 
 
+class ContextMatches(NamedTuple):
+    """M matches of one pair of photos, in the order of A."""
+
+    indices: Tensor  # (M, 2) rows in A and B
+    p: Tensor  # (M,) probability
+    distances: Tensor  # (M,) of their rows
+    ratios: Tensor  # (M,) of distances, to the best other neighbour in A or B, whichever is nearer; at most 1
+
+
 class Candidates(NamedTuple):
     """C candidates of each of B pairs of photos, the best by ratio first.
 
@@ -265,21 +274,18 @@ class ContextNetwork(nn.Module):
         return logits
 
     @torch.no_grad()
-    def match(self, a: Keypoints, b: Keypoints) -> tuple[Tensor, Tensor]:
-        """Matches of one pair of photos: the candidates above the threshold that are the best of both keypoints.
-
-        Returns:
-            (M, 2) rows in A and B, in the order of A, and (M,) probabilities.
-        """
+    def match(self, a: Keypoints, b: Keypoints) -> ContextMatches:
+        """Matches of one pair of photos: the candidates above the threshold that are the best of both keypoints."""
         found = candidates(a, b, self.config.candidates, self.config.top)
-        logits = self(*found[2:])[-1][0]
-        i, j, p = (part[found.is_real[0]] for part in (found.i[0], found.j[0], torch.sigmoid(logits.float())))
+        logits = self(*found[2:])[-1]
+        i, j, f, p = (part[found.is_real] for part in (found.i, found.j, found.f, torch.sigmoid(logits.float())))
         best_a, best_b = (
             p.new_zeros(len(photo)).scatter_reduce(0, index, p, "amax")[index] for photo, index in ((a, i), (b, j))
         )
-        chosen = (p > self.config.threshold) & (p >= best_a) & (p >= best_b)
-        order = i[chosen].argsort(stable=True)
-        return torch.stack([i, j], 1)[chosen][order], p[chosen][order]
+        chosen = torch.nonzero((p > self.config.threshold) & (p >= best_a) & (p >= best_b))[:, 0]
+        chosen = chosen[i[chosen].argsort(stable=True)]
+        ratios = f[chosen, 1].exp().clamp(max=1)
+        return ContextMatches(torch.stack([i, j], 1)[chosen], p[chosen], f[chosen, 0], ratios)
 
     def save(self, path: str | Path) -> None:
         """Write the weights with configuration, card and digest, atomically."""

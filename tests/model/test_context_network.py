@@ -31,8 +31,8 @@ def network():
 
 
 def matched(network, a, b):
-    indices, p = network.match(a, b)
-    return {(int(i), int(j)): float(value) for (i, j), value in zip(indices, p, strict=True)}
+    found = network.match(a, b)
+    return {(int(i), int(j)): float(value) for (i, j), value in zip(found.indices, found.p, strict=True)}
 
 
 def moved(points, factor=1 + 0j, shift=0j):
