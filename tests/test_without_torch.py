@@ -104,6 +104,7 @@ NEEDING = [
     ["evaluate", "hpatches", "x", "-o", "y.json"],
     ["export", "tiny", "-o", "x.onnx"],
     ["adapt", "x", "-o", "y"],
+    ["data", "pack", "a.png", "-o", "y"],
     ["plot", "conventions", "-o", "x.png"],
     ["match", "a.png", "b.png", "--engine", "torch"],
     ["match", "a.png", "b.png", "--device", "cuda"],

@@ -15,6 +15,7 @@ from matchkernel.cli.console import plain_table, progress_bar, say, show_table
 from matchkernel.cli.options import Engine, Json, weight_files, with_settings
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
+from matchkernel.geometry.epipolar import Estimator
 from matchkernel.photos.nearest import Distance
 from matchkernel.runtime.config import TORCH
 
@@ -210,7 +211,12 @@ def photos(
         typer.Option(min=1, help="maximum number of pairs per scene or sequence, from few to many shared points"),
     ] = None,
     pairs: Annotated[Path | None, typer.Option(help="file of pairs, two names per line")] = None,
-    pixels: Annotated[float, typer.Option(help="threshold of MAGSAC for poses, in pixels")] = 0.5,
+    estimator: Annotated[
+        Estimator, typer.Option(help="of poses with known intrinsics: refined (several hypotheses, refined) or magsac")
+    ] = "refined",
+    pixels: Annotated[
+        float, typer.Option(help="expected error of right matches for poses, in pixels; threshold of MAGSAC")
+    ] = 0.5,
     repeats: Annotated[int, typer.Option(help="number of random match orders to average over")] = 3,
     work: Annotated[
         Path | None,
@@ -243,7 +249,7 @@ def photos(
         results = evaluate_photos(
             read_scenes(scenes, shared_points=shared_points, most_pairs=most_pairs, pairs=pairs),
             specs,
-            Protocol(pixels, repeats),
+            Protocol(pixels, repeats, estimator),
             work=work or parts,
             workers=workers or cores,
             threads_each=threads,

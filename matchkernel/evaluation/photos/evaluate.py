@@ -22,6 +22,7 @@ from matchkernel.evaluation.photos.poses import score_pose
 from matchkernel.evaluation.photos.scenes import EvaluationScene, PoseCamera
 from matchkernel.evaluation.photos.scores import summary
 from matchkernel.evaluation.results import FORMAT, CheckPlans
+from matchkernel.geometry.epipolar import Estimator
 from matchkernel.geometry.two_view import corner_error
 from matchkernel.photos.features import Features, load_features, save_features
 from matchkernel.photos.files import Pair
@@ -47,8 +48,9 @@ Run = Callable[[Mapping[Any, Task]], Iterator[tuple[Any, Any]]]  # tasks by name
 class Protocol:
     """How matches are scored."""
 
-    pixels: float = setting(0.5, above=0, high=1000, about="threshold of MAGSAC for poses, in pixels")
+    pixels: float = setting(0.5, above=0, high=1000, about="expected error of right matches for poses, in pixels")
     repeats: int = setting(3, low=1, high=1000, about="number of random match orders to average over")
+    estimator: Estimator = setting("refined", about="of poses with known intrinsics: refined or magsac")
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -224,11 +226,25 @@ def score_pair(
     middle = time.perf_counter()
     row: dict[str, Any] = {"images": list(names), "keypoints": [len(a), len(b)], "matches": len(matches)}
     ends = matches.points(a, b)
-    # MAGSAC's draws depend on the order of the matches.
+    # The draws of RANSAC depend on the order of the matches.
     orders = [np.random.default_rng(seed).permutation(len(matches)) for seed in range(protocol.repeats)]
     if isinstance(truth, tuple):
         sizes = a.image_size, b.image_size
-        errors = [score_pose(ends[0][order], ends[1][order], truth, sizes, protocol.pixels) for order in orders]
+        frames = a.frames[matches.indices[:, 0]], b.frames[matches.indices[:, 1]]
+        ratios = matches.ratios if matches.ratios.any() else matches.distances  # learned matchers have no ratios
+        errors = [
+            score_pose(
+                ends[0][order],
+                ends[1][order],
+                truth,
+                sizes,
+                protocol.pixels,
+                protocol.estimator,
+                ratios=ratios[order],
+                frames=(frames[0][order], frames[1][order]),
+            )
+            for order in orders
+        ]
         row["inliers"] = [error.inliers for error in errors]
         row["rotation"] = [_number(error.rotation) for error in errors]
         row["direction"] = [_number(error.direction) for error in errors]

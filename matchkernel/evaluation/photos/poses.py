@@ -1,18 +1,15 @@
-"""The relative pose of two cameras from matches, and its error.
-
-`estimate_pose` is the only place that knows how a pose is estimated.
-"""
+"""The error of the relative pose that matches give (geometry/epipolar.py estimates it)."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from matchkernel.evaluation.photos.scenes import PoseCamera, Size
+from matchkernel.geometry.epipolar import Estimator, Pose, decompose_essential, estimate_pose
+from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.two_view import fit_magsac
-from matchkernel.storage.extras import need_opencv
 
-LEAST_MATCHES = {"essential": 5, "fundamental": 8}
-FARTHEST = 1e6  # baselines; points farther away do not tell which of the four poses is right
+MINIMAL = 8  # matches that a fundamental matrix needs
 
 
 @dataclass(frozen=True)
@@ -41,55 +38,53 @@ def score_pose(
     cameras: tuple[PoseCamera, PoseCamera],
     sizes: tuple[Size, Size],
     pixels: float,
+    estimator: Estimator = "refined",
+    *,
+    ratios: np.ndarray | None = None,
+    frames: tuple[Frames, Frames] | None = None,
 ) -> PoseError:
-    """Estimate the relative pose from matches (see estimate_pose), and compare it with the true one."""
-    found = estimate_pose(points_a, points_b, cameras, sizes, pixels)
-    if found is None:
-        return PoseError(np.inf, np.inf, 0)
-    R, t, inliers = found
-    return pose_error(R, t, *relative_pose(*cameras), inliers)
+    """Estimate the relative pose from matches, and compare it with the true one.
 
-
-def estimate_pose(
-    points_a: np.ndarray,
-    points_b: np.ndarray,
-    cameras: tuple[PoseCamera, PoseCamera],
-    sizes: tuple[Size, Size],
-    pixels: float,
-) -> tuple[np.ndarray, np.ndarray, int] | None:
-    """R, t (up to its length) and the number of inliers; None if the matches do not determine a pose.
-
-    With the intrinsics of both cameras, MAGSAC estimates the essential matrix. Without, it estimates the fundamental
+    With the intrinsics of both cameras, geometry.epipolar estimates it. Without, MAGSAC estimates the fundamental
     matrix, and assumed intrinsics only serve to derive a pose from it.
 
     Args:
         points_a: (M, 2) in image A, the centre of the first pixel is (0, 0).
         points_b: (M, 2) their matches in image B.
-        cameras: of A and B; only their intrinsics are used.
+        cameras: of A and B.
         sizes: width and height of the files of A and B.
-        pixels: threshold of MAGSAC.
+        pixels: expected error of right matches; threshold of MAGSAC.
+        estimator: of poses with known intrinsics.
+        ratios: see estimate_pose.
+        frames: see estimate_pose.
     """
     (a, b), (size_a, size_b) = cameras, sizes
-    known = a.model is not None and b.model is not None
     rays_a, rays_b = a.rays(points_a, size_a), b.rays(points_b, size_b)
-    usable = np.isfinite(rays_a).all(1) & np.isfinite(rays_b).all(1)
-    rays_a, rays_b = rays_a[usable], rays_b[usable]
-    if len(rays_a) < LEAST_MATCHES["essential" if known else "fundamental"]:
-        return None
-    if known:
-        found = fit_magsac("essential", rays_a, rays_b, pixels / ((a.focal(size_a) + b.focal(size_b)) / 2))
+    if a.model is None or b.model is None:
+        pose = _uncalibrated_pose((points_a, points_b), (rays_a, rays_b), cameras, sizes, pixels)
     else:
-        found = fit_magsac("fundamental", points_a[usable], points_b[usable], pixels)
+        noise = pixels / ((a.focal(size_a) + b.focal(size_b)) / 2)
+        pose = estimate_pose(rays_a, rays_b, noise, estimator=estimator, ratios=ratios, frames=frames)
+    if pose is None:
+        return PoseError(np.inf, np.inf, 0)
+    return pose_error(pose.R, pose.t, *relative_pose(a, b), int(pose.inliers.sum()))
+
+
+def _uncalibrated_pose(
+    points: tuple[np.ndarray, np.ndarray],
+    rays: tuple[np.ndarray, np.ndarray],
+    cameras: tuple[PoseCamera, PoseCamera],
+    sizes: tuple[Size, Size],
+    pixels: float,
+) -> Pose | None:
+    usable = np.isfinite(rays[0]).all(1) & np.isfinite(rays[1]).all(1)
+    found = fit_magsac("fundamental", points[0][usable], points[1][usable], pixels) if usable.sum() >= MINIMAL else None
     if found is None:
         return None
-    matrix, inliers = found
-    E = matrix if known else b.matrix(size_b).T @ matrix @ a.matrix(size_a)
-    cv2 = need_opencv()
-    try:  # of the four poses of E, the one that has the most points in front of both cameras
-        count, R, t, *_ = cv2.recoverPose(E, rays_a[inliers], rays_b[inliers], np.eye(3), FARTHEST)
-    except cv2.error:
-        return None
-    return (R, t.ravel(), int(inliers.sum())) if count and np.isfinite(R).all() and np.isfinite(t).all() else None
+    F, inliers = found
+    E = cameras[1].matrix(sizes[1]).T @ F @ cameras[0].matrix(sizes[0])
+    pose = decompose_essential(E, inliers, rays[0][usable], rays[1][usable])
+    return None if pose is None else Pose(*pose, inliers)
 
 
 def pose_error(R: np.ndarray, t: np.ndarray, true_R: np.ndarray, true_t: np.ndarray, inliers: int = 0) -> PoseError:
