@@ -47,6 +47,7 @@ BASE = Detector(
 NETWORKS = ("keynet", "affnet", "orinet")  # settings of Detector that name a file of BASELINES
 NOT_OURS = ("sift", "rootsift", "desdis-32")  # never saw the training scenes
 DEGREES, NO_POSE = "123456789a", "-"
+PROTOCOL = Protocol(estimator="magsac")  # the only estimator when this study was made
 
 
 @dataclass(frozen=True)
@@ -112,14 +113,14 @@ def score_poses(
         most = MOST_PAIRS if group == "training" else None
         scenes = [read_scene(options.data / "scenes" / name, most_pairs=most) for name in names] if missing else []
         about["scenes"] = {**about.get("scenes", {}), **sizes_of(scenes, about.get("scenes", {}), path)}
-        about |= {"format": 1, "protocol": vars(Protocol())}
+        about |= {"format": 1, "protocol": vars(PROTOCOL)}
         for start in range(0, len(missing), options.batch):
             if time.monotonic() > end:
                 print(f"time is up: {len(missing) - start} candidates on {group} scenes are left", flush=True)
                 return
             batch = missing[start : start + options.batch]
             specs = [one.spec(options.weights, options.device) for one in batch]
-            results = evaluate_photos(scenes, specs, work=options.work, workers=options.workers)
+            results = evaluate_photos(scenes, specs, PROTOCOL, work=options.work, workers=options.workers)
             for one, result in zip(batch, results, strict=True):
                 rows[one.key] = compact(result, scenes_of(rows, one.key))
                 about["versions"] = result["versions"]

@@ -31,6 +31,7 @@ SCENE_NOTES = {
         "Sequences with homographies: share of correct matches (3 px), and of homographies with corners within 3 px."
     ),
 }
+BEFORE = "magsac"  # the estimator of results that name none
 
 
 def table_of(results: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
@@ -71,12 +72,15 @@ def labels_of(results: Sequence[Mapping[str, Any]]) -> list[str]:
     """A name for each result on photos: the descriptor, and those settings in which results differ."""
     labels = []
     varying = {key for key in ("keypoints", "filter") if len({result[key] for result in results}) > 1}
-    for result in results:
+    estimators = [result.get("protocol", {}).get("estimator", BEFORE) for result in results]
+    for result, estimator in zip(results, estimators, strict=True):
         parts = [result["descriptor"]]
         if "keypoints" in varying:
             parts.append(f"{result['keypoints']:,} keypoints")
         if "filter" in varying:
             parts.append(result["filter"])
+        if len(set(estimators)) > 1:
+            parts.append(estimator)
         plain = ("descriptor", "keypoints", "filter")
         alike = [other for other in results if all(other[key] == result[key] for key in plain)]
         settings = result.get("settings") or {}
