@@ -101,6 +101,7 @@ def test_the_explorer_saves_a_page_of_matches_without_torch(photos):
 NEEDING = [
     ["describe", "x.npy", "-o", "y.npy"],
     ["train", str(ROOT / "configs" / "tiny.toml")],
+    ["train-matcher", "x", "-o", "y.safetensors"],
     ["evaluate", "hpatches", "x", "-o", "y.json"],
     ["export", "tiny", "-o", "x.onnx"],
     ["adapt", "x", "-o", "y"],

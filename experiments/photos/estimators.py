@@ -12,7 +12,7 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -36,7 +36,7 @@ SCENES = {
     "validation": ("sceaux", "british_museum"),
     "training": ("castle", "brandenburg", "liberty", "lund_door", "fox"),
 }
-METHODS = {"validation": ("light-wide", "rootsift", "tiny"), "training": ("rootsift",)}
+METHODS = {"validation": ("light-wide", "rootsift", "tiny", "aliked-n16+lightglue"), "training": ("rootsift",)}
 KEYPOINTS, MOST_PAIRS, ORDERS = 2000, 30, 3  # keypoints of a photo, pairs of a training scene, orders of the matches
 ITERATIONS, CONFIDENCE = 10_000, 0.9999  # of RANSAC
 DEGREES, NO_POSE = "123456789a", "-"
@@ -136,6 +136,9 @@ def main() -> None:
             for method in options.methods or METHODS[group]:
                 for scene in SCENES[group]:
                     measure(options, about, group, method, scene)
+    for row in about["rows"].values():
+        combine(row, METHODS["validation"], SCENES["validation"])
+    write(options.results, about)
 
 
 def measure(options: argparse.Namespace, about: dict[str, Any], group: str, method: str, scene: str) -> None:
@@ -158,7 +161,22 @@ def measure(options: argparse.Namespace, about: dict[str, Any], group: str, meth
         }  # fmt: skip
         print(f"{key}, {name}: {row['scenes'][key]['seconds']} s", flush=True)
         about |= {"format": 1, "opencv": cv2.__version__}
-        options.results.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+        write(options.results, about)
+
+
+def write(path: Path, about: dict[str, Any]) -> None:
+    """Write the results."""
+    path.write_text(json.dumps(about, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def combine(row: dict[str, Any], methods: Sequence[str], scenes: Sequence[str]) -> None:
+    """Add "all/SCENE": the errors of each pair with the matches of every method, so that pairs are drawn together."""
+    for scene in scenes:
+        parts = [row["scenes"].get(f"{method}/{scene}") for method in methods]
+        if None not in parts:
+            rows = [[part["poses"][k : k + ORDERS] for k in range(0, len(part["poses"]), ORDERS)] for part in parts]
+            poses = "".join("".join(both) for both in zip(*rows, strict=True))
+            row["scenes"][f"all/{scene}"] = {"poses": poses, "orders": ORDERS * len(methods)}
 
 
 def degree(error: float) -> str:

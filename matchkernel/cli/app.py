@@ -32,6 +32,7 @@ VERBS = {
     "export": "Export a descriptor to ONNX, (B, 1, N, N) patches to (B, D) unit rows, and check it against torch.",
     "reduce": "Shorten the descriptors of trained weights, as new weights, and measure the loss.",
     "train": "Train a descriptor; checkpoints, a log and the weights are written to one folder.",
+    "train-matcher": "Train a matcher, which judges candidate matches by their context, on COLMAP's scenes.",
     "adapt": "Adapt trained weights to your own photos, and measure the gain on photos held out.",
     "report": "Gather results into one page of tables and charts.",
     "plot": "Draw pictures that explain the method.",
@@ -39,7 +40,7 @@ VERBS = {
     "evaluate": "Score a model, a baseline or descriptor files.",
 }
 
-WITH_TORCH = ("describe", "export", "reduce", "train", "adapt", "evaluate")
+WITH_TORCH = ("describe", "export", "reduce", "train", "train-matcher", "adapt", "evaluate")
 
 UsageError: Any = typer.BadParameter.__base__  # Typer has no name of its own for errors in a command line
 

@@ -1,6 +1,6 @@
 """Match in context: candidate matches are judged by how well they agree with all others (see runtime.context).
 
-Candidates are pairs of keypoints of which one is among the TOP nearest neighbours of the other. Only what frames and
+Candidates are pairs of keypoints of which one is among the two nearest neighbours of the other. Only what frames and
 rows say relative to each other enters, so that turning, moving or zooming a photo changes nothing.
 """
 
@@ -18,7 +18,6 @@ from matchkernel.runtime.context import SHIPPED, ContextWeights, read_context
 from matchkernel.runtime.onnx import open_session
 from matchkernel.storage.work import spare_threads
 
-TOP = 2  # neighbours of a keypoint that may be its match
 ROWS = 2048  # of A whose similarities to B are held at a time
 NEAREST = 1e-2  # smallest distance of rows that is told from 0
 OPPOSITE = 2.0  # distance of unit rows where there is no neighbour
@@ -50,11 +49,12 @@ def match_in_context(a: Features, b: Features, threshold: float | None = None) -
         threshold: minimum probability of a match (default: the one of the matcher).
     """
     matcher = find_matcher(a.settings)
-    found = find_candidates(a.descriptors, b.descriptors, int(matcher.weights.facts["candidates"]))
+    facts = matcher.weights.facts
+    found = find_candidates(a.descriptors, b.descriptors, int(facts["candidates"]), int(facts["top"]))
     if not len(found.indices):
         return Matches(np.empty((0, 2), np.int64), np.empty(0), np.empty(0))
     chances = matcher.judge(a, b, found)
-    limit = float(matcher.weights.facts["threshold"]) if threshold is None else threshold
+    limit = float(facts["threshold"]) if threshold is None else threshold
     i, j = found.indices.T
     best_a, best_b = np.zeros(len(a)), np.zeros(len(b))
     np.maximum.at(best_a, i, chances)
@@ -131,20 +131,21 @@ def _places(features: Features) -> np.ndarray:
     return np.asarray((features.keypoints - (size - 1) / 2) / (size.max() / 2))
 
 
-def find_candidates(rows_a: np.ndarray, rows_b: np.ndarray, most: int) -> Candidates:
+def find_candidates(rows_a: np.ndarray, rows_b: np.ndarray, most: int, top: int = 2) -> Candidates:
     """The most promising candidates of unit rows; rows of zeros have none.
 
     Args:
         rows_a: (N, D) float32.
         rows_b: (M, D).
         most: maximum number; those are kept that are nearer than the alternatives of both keypoints.
+        top: neighbours of a keypoint that may be its match.
     """
     used_a, used_b = (np.flatnonzero(rows.any(1)) for rows in (rows_a, rows_b))
     if not len(used_a) or not len(used_b):
         return Candidates(np.empty((0, 2), np.int64), np.empty(0, np.float32), np.empty((0, 2)))
-    (near_a, at_a), (near_b, at_b) = _neighbours(rows_a[used_a], rows_b[used_b])
-    pairs = [(np.repeat(np.arange(len(used_a)), TOP), at_a[:, :TOP].ravel())]
-    pairs.append((at_b[:, :TOP].ravel(), np.repeat(np.arange(len(used_b)), TOP)))
+    (near_a, at_a), (near_b, at_b) = _neighbours(rows_a[used_a], rows_b[used_b], max(top, 2))
+    pairs = [(np.repeat(np.arange(len(used_a)), top), at_a[:, :top].ravel())]
+    pairs.append((at_b[:, :top].ravel(), np.repeat(np.arange(len(used_b)), top)))
     i, j = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
     code = np.unique((i * len(used_b) + j)[(i >= 0) & (j >= 0)])
     i, j = code // len(used_b), code % len(used_b)
@@ -158,13 +159,12 @@ def find_candidates(rows_a: np.ndarray, rows_b: np.ndarray, most: int) -> Candid
 
 
 def _neighbours(
-    rows_a: np.ndarray, rows_b: np.ndarray
+    rows_a: np.ndarray, rows_b: np.ndarray, wanted: int
 ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Of every row of A, and of B: (N, TOP + 1) distances of the nearest rows of the other, and where they are.
+    """Of every row of A, and of B: (N, wanted) distances of the nearest rows of the other, and where they are.
 
     Where there are fewer, the distance is OPPOSITE and the place -1.
     """
-    wanted = TOP + 1
     columns = np.full((wanted, len(rows_b)), -np.inf, np.float32), np.full((wanted, len(rows_b)), -1)
     near, at = [], []
     for start in range(0, len(rows_a), ROWS):

@@ -26,12 +26,12 @@ from typing import Any
 
 import numpy as np
 
-from matchkernel.errors import WeightsError
+from matchkernel.errors import WeightsError, short_message
 from matchkernel.runtime.graph import Graph, onnx_file
 from matchkernel.storage.arrays import digest, read_header, read_tensors
 
 SHIPPED = Path(__file__).parent / "matchers"  # <descriptor>.safetensors each
-FORMAT = "context 1"
+KEY, KIND, FORMAT = "matchkernel", "context", 1  # metadata of a weight file: one JSON table with kind and format
 FEATURES = 7  # numbers that describe a candidate by itself
 SMALLEST = 1e-4  # added to distances before they divide
 
@@ -43,8 +43,8 @@ class ContextWeights:
     Attributes:
         name: of the file.
         tensors: by name, float32.
-        facts: entries of the file: `descriptor` and `descriptor_sha256` (whose rows it judges), `candidates` (maximum
-            number), `threshold` (of the probability), `trained_on`, `licence`, ...
+        facts: of the file: `descriptor` and `descriptor_sha256` (whose rows it judges), `candidates` (maximum number),
+            `top` (neighbours of a keypoint), `threshold` (of the probability), `card` (what it was trained on, ...).
         sha256: digest of everything in the file.
     """
 
@@ -86,16 +86,16 @@ def read_context(path: str | Path) -> ContextWeights:
     """Read a file of weights; one that is damaged, or not of a context matcher, is refused."""
     path = Path(path)
     metadata, header = read_header(path)
-    if metadata.get("format") != FORMAT:
-        raise WeightsError(f"{path}: a safetensors file, but not of a context matcher")
     try:
-        facts = json.loads(metadata["facts"])
-        wanted = tensor_shapes(*(int(facts[name]) for name in ("d", "layers", "dv", "K")))
-        texts = [str(facts[name]) for name in ("descriptor", "descriptor_sha256")]
-        usable = all(texts) and 0 < float(facts["threshold"]) < 1 and int(facts["candidates"]) > 0
-    except (LookupError, ValueError, TypeError, RecursionError):
-        usable = False
-    found = {name: ("F32", tuple(entry["shape"])) for name, entry in header.items() if entry["dtype"] == "F32"}
+        facts = json.loads(metadata[KEY])
+        if (facts["kind"], facts["format"]) != (KIND, FORMAT):
+            raise ValueError(f"kind {facts['kind']!r}, format {facts['format']!r}")
+        sides = [int(facts[name]) for name in ("d", "layers", "dv")]
+        wanted = tensor_shapes(*sides, K=int(header["log_e"]["shape"][0]))
+        usable = 0 < float(facts["threshold"]) < 1 and int(facts["candidates"]) > 0 and int(facts["top"]) > 0
+    except (LookupError, ValueError, TypeError, RecursionError) as error:
+        raise WeightsError(f"{path}: not the weights of a context matcher ({short_message(error)})") from None
+    found = {name: (entry["dtype"], tuple(entry["shape"])) for name, entry in header.items()}
     if not usable or found != {name: ("F32", shape) for name, shape in wanted.items()}:
         raise WeightsError(f"{path}: does not contain the weights of a context matcher that it claims")
     stored = read_tensors(path)

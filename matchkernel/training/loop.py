@@ -95,7 +95,7 @@ def train(
         state.write_log("start", config=config.to_dict(), device=str(place), processes=team.size)
 
         state.validate_start()
-        with _stop_signals() as signals, feed.running(state.step + 1, steps) as batches:
+        with stop_signals() as signals, feed.running(state.step + 1, steps) as batches:
             for batch in batches:
                 state.update(batch)
                 is_last = state.step == steps
@@ -119,7 +119,7 @@ def train(
 
 
 @contextmanager
-def _stop_signals() -> Iterator[list[int]]:
+def stop_signals() -> Iterator[list[int]]:
     """Collect SIGTERM and SIGINT instead of ending the process (in the main thread, where Python allows it)."""
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():

@@ -132,6 +132,16 @@ explore photos/0.png photos/1.png --save page.html --model lihgt
 explore photos/0.png photos/1.png --save page.html --compare nothing
 
 train absent.toml
+train-matcher nowhere -o x.safetensors
+train-matcher photos -o x.safetensors
+train-matcher scene -o x.pth
+train-matcher scene -o scene/x.safetensors
+train-matcher scene -o x.safetensors --model nobody
+train-matcher scene -o x.safetensors --set pairs=3
+train-matcher scene -o x.safetensors --config nowhere.toml
+train-matcher scene -o x.safetensors --validate scene
+train-matcher scene -o x.safetensors --set shared_points=100000
+train-matcher scene -o x.safetensors --device abacus
 adapt absent -o new
 adapt photos -o new --layers first
 

@@ -179,7 +179,7 @@ def rewritten(path, change):
         dict(read_context(SHIPPED / "light-wide.safetensors").facts),
     )
     change(tensors, facts)
-    strings = {"format": "context 1", "facts": json.dumps(facts)}
+    strings = {"matchkernel": json.dumps(facts)}
     stored = {name: Stored("F32", values.shape, values.tobytes()) for name, values in tensors.items()}
     save_file(tensors, path, metadata={**strings, "sha256": digest(strings, stored)})
 
@@ -195,6 +195,7 @@ def test_a_rewritten_file_is_read(tmp_path):
         lambda tensors, facts: facts.pop("threshold"),
         lambda tensors, facts: facts.update(d=65),
         lambda tensors, facts: facts.update(layers="many"),
+        lambda tensors, facts: facts.update(kind="something else"),
         lambda tensors, facts: tensors.pop("out.bias"),
         lambda tensors, facts: tensors.update(more=np.zeros(3, np.float32)),
         lambda tensors, facts: tensors["out.bias"].fill(np.nan),

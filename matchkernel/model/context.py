@@ -1,0 +1,346 @@
+"""The context matcher: candidate matches of two photos, judged by how many other candidates agree with them.
+
+A candidate c = (i, j) pairs keypoint i of photo A with keypoint j of photo B. Their frames define a similarity a_c =
+s e^(i theta), scale and rotation from A to B, and two places z_i, z_j (complex numbers). Two candidates agree if the
+similarity of one carries the place of the other: `agreement` has the kernels. They are explicit, as the kernels of
+positions in a patch are, and do not change if a photo is turned, shifted or resized, or if the photos are exchanged.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as nnf
+
+from matchkernel.errors import ArgumentError, MatchKernelError, WeightsError
+from matchkernel.storage.arrays import digest, read_header, read_tensors
+from matchkernel.storage.settings import check_ranges, from_dict, setting
+from matchkernel.storage.tensors import as_tensor, fill, first_not_finite, write_tensors
+
+KIND, FORMAT = "context", 1  # of weight files
+KEY = "matchkernel"  # of their metadata
+# At the start of training, of each kernel: the width of the error e, and of the distance in half longer sides.
+WIDTHS = [
+    (0.15, math.inf), (0.35, math.inf), (0.7, math.inf), (0.2, 0.1), (0.4, 0.1), (0.8, 0.1),
+    (0.2, 0.3), (0.4, 0.3), (0.8, 0.3), (math.inf, 0.05), (math.inf, 0.15), (0.25, 0.6),
+]  # fmt: skip
+K = len(WIDTHS)
+FEATURES = 7
+NO_WIDTH = -6.0  # log of the factor of a kernel that (almost) ignores a quantity
+OCTAVES = 4.0  # maximum change of scale of a candidate
+
+
+@dataclass(frozen=True)
+class ContextConfig:
+    """A context network, and the descriptor whose rows it judges.
+
+    Attributes:
+        descriptor: name of the descriptor.
+        descriptor_sha256: digest of its configuration and tensors, as features record it (setting `weights`).
+        d: numbers per candidate.
+        layers: sums over all candidates, one after the other.
+        dv: numbers per candidate and kernel that are averaged in each layer.
+        candidates: the maximum number per pair of photos.
+        top: neighbours of each keypoint that become candidates.
+        threshold: the minimum probability of a match.
+    """
+
+    descriptor: str = ""
+    descriptor_sha256: str = ""
+    d: int = setting(64, low=1, high=1024)
+    layers: int = setting(5, low=1, high=100)
+    dv: int = setting(6, low=1, high=1024)
+    candidates: int = setting(1024, low=2, high=2**16)
+    top: int = setting(2, low=1, high=16)
+    threshold: float = setting(0.5, low=0, below=1)
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "context")
+
+
+@dataclass(frozen=True)
+class Keypoints:
+    """Keypoints of B photos as the network sees them; photos with fewer than K are padded.
+
+    Attributes:
+        z: (B, K) complex: x + iy from the centre of the photo, in half longer sides.
+        theta: (B, K) orientation in radians.
+        scale: (B, K) log2 of sigma, in pixels of a photo whose longer side is 1000.
+        rows: (B, K, D) descriptors, unit rows.
+        is_real: (B, K) False where padded.
+    """
+
+    z: Tensor
+    theta: Tensor
+    scale: Tensor
+    rows: Tensor
+    is_real: Tensor
+
+    def __len__(self) -> int:
+        return self.z.shape[1]
+
+    @classmethod
+    def of(cls, centers: Tensor, angles: Tensor, sigmas: Tensor, rows: Tensor, size: tuple[int, int]) -> "Keypoints":
+        """Of one photo: (K, 2) centres in pixels, (K,) angles and sigmas, (K, D) rows, width and height; B = 1."""
+        side = max(size)
+        x, y = ((centers - (centers.new_tensor(size) - 1) / 2) / (side / 2)).float().unbind(-1)
+        scale = torch.log2(sigmas * (1000 / side)).float()
+        is_real = torch.ones(1, len(x), dtype=torch.bool, device=x.device)
+        return cls(torch.complex(x, y)[None], angles.float()[None], scale[None], rows[None], is_real)
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Keypoints]") -> "Keypoints":
+        """Several photos as one batch."""
+        most = max(map(len, parts))
+
+        def stacked(name: str) -> Tensor:
+            tensors = [getattr(part, name) for part in parts]
+            return torch.cat([_padded(tensor, most) for tensor in tensors])
+
+        return cls(*(stacked(name) for name in cls.__dataclass_fields__))
+
+    def take(self, index: Tensor) -> "Keypoints":
+        """The keypoints (k,) of every photo."""
+        return Keypoints(*(getattr(self, name)[:, index] for name in self.__dataclass_fields__))
+
+
+class Candidates(NamedTuple):
+    """C candidates of each of B pairs of photos, the best by ratio first.
+
+    Attributes:
+        i: (B, C) keypoint of A.
+        j: (B, C) keypoint of B.
+        f: (B, C, 7) distance of the rows; the larger and the smaller of the log-ratios to the best other neighbour, in
+            both photos; whether both are below 0; the larger and the smaller scale; their difference.
+        zi: (B, C) complex place in A.
+        zj: (B, C) complex place in B.
+        a: (B, C) complex similarity from A to B.
+        is_real: (B, C) False where there are fewer.
+    """
+
+    i: Tensor
+    j: Tensor
+    f: Tensor
+    zi: Tensor
+    zj: Tensor
+    a: Tensor
+    is_real: Tensor
+
+
+def candidates(a: Keypoints, b: Keypoints, count: int, top: int = 2) -> Candidates:
+    """The best `count` pairs of keypoints of which one is among the `top` nearest neighbours of the other.
+
+    Best means the smallest q = r + r' / 2, with r the larger and r' the smaller log-ratio of the distance to that of
+    the best other neighbour, in A and in B. A photo with fewer than top + 1 keypoints gives fewer neighbours.
+    """
+    shown, k = min(top, len(a), len(b)), max(top, 2)
+    squares = 2 - 2 * a.rows.float() @ b.rows.float().transpose(-1, -2)
+    is_pair = a.is_real[:, :, None] & b.is_real[:, None]
+    d = squares.clamp(min=1e-4).sqrt().masked_fill(~is_pair, math.inf)
+    wide = nnf.pad(d, (0, max(0, k - len(b)), 0, max(0, k - len(a))), value=math.inf)
+    (va, ja), (vb, ib) = wide.topk(k, 2, largest=False), wide.transpose(1, 2).topk(k, 2, largest=False)
+    va, ja, vb, ib = va[:, : len(a)], ja[:, : len(a)], vb[:, : len(b)], ib[:, : len(b)]
+    limit = torch.minimum(a.is_real.sum(1), b.is_real.sum(1))[:, None, None] - 1  # neighbours that have a rival
+    rank = torch.arange(shown, device=d.device).expand(1, 1, shown)
+    own_a, own_b = (torch.arange(len(part), device=d.device)[:, None].expand(len(d), -1, shown) for part in (a, b))
+    # Both lists: neighbours of A's keypoints, then those of B's which the first list does not have.
+    seen = _rows_at(ja[..., :shown].masked_fill(rank >= limit, -1), ib[..., :shown].flatten(1).clamp(max=len(a) - 1))
+    is_new = (seen != own_b.flatten(1)[..., None]).all(-1)
+    allowed = (rank < limit).expand(len(d), 1, shown)
+    use = torch.cat([allowed.expand_as(own_a).flatten(1), allowed.expand_as(own_b).flatten(1) & is_new], 1)
+    i = torch.cat([own_a, ib[..., :shown]], 1).flatten(1).clamp(max=len(a) - 1)
+    j = torch.cat([ja[..., :shown], own_b], 1).flatten(1).clamp(max=len(b) - 1)
+    dij = d.flatten(1).gather(1, i * len(b) + j)
+    ra, rb = (
+        (dij / _other(values, index, own, partner)).log()
+        for values, index, own, partner in ((va, ja, i, j), (vb, ib, j, i))
+    )
+    high, low = torch.maximum(ra, rb), torch.minimum(ra, rb)
+    q = high + 0.5 * low
+    q, order = q.masked_fill(~(use & q.isfinite()), math.inf).sort(stable=True)
+    order, is_real = order[:, :count], q[:, :count].isfinite()
+    mutual = ((ra < 0) & (rb < 0)).float()
+    picked = [part.gather(1, order) for part in (i, j, dij, high, low, mutual)]
+    return _tokens(a, b, picked[0], picked[1], torch.stack(picked[2:], -1), is_real)
+
+
+def _tokens(a: Keypoints, b: Keypoints, i: Tensor, j: Tensor, f: Tensor, is_real: Tensor) -> Candidates:
+    """Candidates from their keypoints and the four features of their rows."""
+    la, lb = a.scale.gather(1, i), b.scale.gather(1, j)
+    turn = b.theta.gather(1, j) - a.theta.gather(1, i)
+    similarity = torch.polar(torch.exp2((lb - la).clamp(-OCTAVES, OCTAVES)), turn)
+    sizes = [(torch.maximum(la, lb) - 3) / 2, (torch.minimum(la, lb) - 3) / 2, (la - lb).abs()]
+    f = torch.cat([f, torch.stack(sizes, -1)], -1).masked_fill(~is_real[..., None], 0.0)
+    similarity = torch.where(is_real, similarity, torch.ones_like(similarity))
+    return Candidates(i, j, f, a.z.gather(1, i), b.z.gather(1, j), similarity, is_real)
+
+
+def agreement(zi: Tensor, zj: Tensor, a: Tensor, is_real: Tensor, logs: Sequence[Tensor]) -> Tensor:
+    """(B, K, C, C) kernels of agreement of every two candidates c, c'; 0 for c = c' and where padded.
+
+    With v = z_i' - z_i, w = z_j' - z_j, and the relative error of carrying v by the similarity of c,
+
+        e_c = |w - a_c v| / (|w| + |a_c v|),    e^2 = (e_c^2 + e_c'^2) / 2,
+
+    kernel k is the exponential of
+
+        -(alpha_k e^2 + beta_k |v| |w| + kappa_k (1 - cos(theta_c - theta_c')) + gamma_k (log2 s_c / s_c')^2),
+
+    Gaussians of the error, of the distance (the geometric mean over both photos) and of the scale, and a Von Mises
+    kernel of the rotation.
+
+    Args:
+        zi: (B, C) complex, and zj, a: see Candidates.
+        zj: places in B.
+        a: similarities.
+        is_real: (B, C).
+        logs: (K,) logarithms of alpha, beta, kappa and gamma.
+    """
+    v, w = zi[:, None, :] - zi[:, :, None], zj[:, None, :] - zj[:, :, None]  # [c, c']
+    errors = []
+    for carried in (a[:, :, None] * v, a[:, None, :] * v):
+        errors.append((w - carried).abs() / (w.abs() + carried.abs() + 1e-4))
+    e2 = (errors[0] ** 2 + errors[1] ** 2) / 2
+    unit, octaves = a / a.abs().clamp(min=1e-9), a.abs().log2()
+    turn = 1 - (unit[:, :, None] * unit[:, None, :].conj()).real
+    quantities = (e2, v.abs() * w.abs(), turn, (octaves[:, :, None] - octaves[:, None, :]) ** 2)
+    exponent = sum(q[:, None] * log.exp()[None, :, None, None] for q, log in zip(quantities, logs, strict=True))
+    others = is_real[:, :, None] & is_real[:, None] & ~torch.eye(zi.shape[1], dtype=torch.bool, device=zi.device)
+    return torch.exp(-torch.as_tensor(exponent)) * others[:, None]
+
+
+class ContextLayer(nn.Module):
+    """One sum over all other candidates: with g_k = sigmoid(gate(x))_k and v_k = value(x)_k of each candidate,
+
+    n_k(c) = sum_c' phi_k(c, c') g_k(c'),    m_k(c) = sum_c' phi_k(c, c') g_k(c') v_k(c') / (n_k(c) + 0.1),
+    x <- x + down(GELU(norm(up([x, log(1 + n), m])))).
+    """
+
+    def __init__(self, d: int, dv: int) -> None:
+        super().__init__()
+        self.gate, self.value = nn.Linear(d, K), nn.Linear(d, K * dv)
+        self.up, self.norm, self.down = nn.Linear(d + K * (dv + 1), 2 * d), nn.LayerNorm(2 * d), nn.Linear(2 * d, d)
+
+    def forward(self, x: Tensor, phi: Tensor) -> Tensor:
+        """(B, C, d) -> (B, C, d), with phi (B, K, C, C)."""
+        gate = torch.sigmoid(self.gate(x)).transpose(1, 2)[..., None]  # (B, K, C, 1)
+        value = self.value(x).unflatten(-1, (K, -1)).transpose(1, 2)  # (B, K, C, dv)
+        sums = (phi @ torch.cat([gate, gate * value], -1).to(phi.dtype)).float()
+        n, m = sums[..., :1], sums[..., 1:]
+        context = torch.cat([torch.log1p(n), m / (n + 0.1)], -1).transpose(1, 2).flatten(2)
+        change: Tensor = self.down(nnf.gelu(self.norm(self.up(torch.cat([x, context], -1)))))
+        return x + change
+
+
+class ContextNetwork(nn.Module):
+    """Judge the candidates of a pair of photos: the logit that each is right.
+
+    Example:
+        >>> from matchkernel.model.context import ContextConfig, ContextNetwork
+        >>> sum(p.numel() for p in ContextNetwork(ContextConfig()).parameters())
+        170005
+    """
+
+    def __init__(self, config: ContextConfig | None = None, card: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        self.config = config = config or ContextConfig()
+        self.card = dict(card or {})  # trained_on, scenes, licence, seconds, validation
+        errors, distances = zip(*WIDTHS, strict=True)
+        self.log_e, self.log_r = (
+            nn.Parameter(torch.tensor([_log_factor(w) for w in part])) for part in (errors, distances)
+        )
+        self.log_t, self.log_s = nn.Parameter(torch.zeros(K)), nn.Parameter(torch.full((K,), -1.0))
+        self.first = nn.Sequential(nn.Linear(FEATURES, config.d), nn.GELU(), nn.Linear(config.d, config.d))
+        self.layers = nn.ModuleList(ContextLayer(config.d, config.dv) for _ in range(config.layers))
+        self.out = nn.Linear(config.d, 1)
+
+    def forward(self, f: Tensor, zi: Tensor, zj: Tensor, a: Tensor, is_real: Tensor) -> list[Tensor]:
+        """(B, C) logits after each layer, for the fields of Candidates; the last are the result."""
+        phi = agreement(zi, zj, a, is_real, (self.log_e, self.log_r, self.log_t, self.log_s))
+        phi = phi.bfloat16() if f.is_cuda else phi
+        x, logits = self.first(f), []
+        for layer in self.layers:
+            x = layer(x, phi)
+            logits.append(self.out(x).squeeze(-1))
+        return logits
+
+    @torch.no_grad()
+    def match(self, a: Keypoints, b: Keypoints) -> tuple[Tensor, Tensor]:
+        """Matches of one pair of photos: the candidates above the threshold that are the best of both keypoints.
+
+        Returns:
+            (M, 2) rows in A and B, in the order of A, and (M,) probabilities.
+        """
+        found = candidates(a, b, self.config.candidates, self.config.top)
+        logits = self(*found[2:])[-1][0]
+        i, j, p = (part[found.is_real[0]] for part in (found.i[0], found.j[0], torch.sigmoid(logits.float())))
+        best_a, best_b = (
+            p.new_zeros(len(photo)).scatter_reduce(0, index, p, "amax")[index] for photo, index in ((a, i), (b, j))
+        )
+        chosen = (p > self.config.threshold) & (p >= best_a) & (p >= best_b)
+        order = i[chosen].argsort(stable=True)
+        return torch.stack([i, j], 1)[chosen][order], p[chosen][order]
+
+    def save(self, path: str | Path) -> None:
+        """Write the weights with configuration, card and digest, atomically."""
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}
+        if bad := first_not_finite(tensors):
+            raise ArgumentError(f"the network contains NaN or infinite values in {bad}: not saved")
+        facts = {"kind": KIND, "format": FORMAT, **asdict(self.config), "card": self.card}
+        write_tensors(path, tensors, {KEY: json.dumps(facts, sort_keys=True)})
+
+    @classmethod
+    def load(cls, path: str | Path) -> "ContextNetwork":
+        """Read a network, ready for inference, on the CPU; a damaged or foreign file is refused."""
+        path = Path(path)
+        metadata, _ = read_header(path)
+        config, card = _read_facts(path, metadata.get(KEY, ""))
+        tensors = read_tensors(path)
+        if metadata.get("sha256") != digest(metadata, tensors):
+            raise WeightsError(f"{path}: damaged, its contents do not match its recorded sha256")
+        network = cls(config, card)
+        fill(network, {name: as_tensor(stored) for name, stored in tensors.items()}, path, "a context matcher")
+        return network
+
+
+def _read_facts(path: Path, text: str) -> tuple[ContextConfig, dict[str, Any]]:
+    """The configuration and the card in the metadata of a weight file."""
+    try:
+        facts = json.loads(text) if text else {}
+        kind, version, card = facts.pop("kind", None), facts.pop("format", None), facts.pop("card", {})
+        if kind != KIND:
+            raise WeightsError(f"{path}: not the weights of a context matcher (see matchkernel train-matcher)")
+        if version != FORMAT:
+            raise WeightsError(f"{path}: format {version!r} of a context matcher; this version reads {FORMAT}")
+        return from_dict(ContextConfig, facts), dict(card)
+    except WeightsError:
+        raise
+    except (ValueError, TypeError, AttributeError, RecursionError, MatchKernelError) as error:
+        raise WeightsError(f"{path}: its configuration cannot be used ({error})") from None
+
+
+def _log_factor(width: float) -> float:
+    """log of 1 / (2 width^2)."""
+    return -math.log(2 * width**2) if math.isfinite(width) else NO_WIDTH
+
+
+def _padded(tensor: Tensor, most: int) -> Tensor:
+    """(1, K, ...) with zeros up to (1, most, ...)."""
+    rest = tensor.new_zeros(1, most - tensor.shape[1], *tensor.shape[2:])
+    return torch.cat([tensor, rest], 1)
+
+
+def _rows_at(table: Tensor, index: Tensor) -> Tensor:
+    """(B, N, k) at (B, M) -> (B, M, k)."""
+    return table.gather(1, index[..., None].expand(-1, -1, table.shape[-1]))
+
+
+def _other(values: Tensor, index: Tensor, own: Tensor, partner: Tensor) -> Tensor:
+    """Distance of each keypoint `own` to its nearest neighbour other than `partner`."""
+    nearest, first = _rows_at(values[..., :2], own), _rows_at(index[..., :1], own)[..., 0]
+    return torch.where(first == partner, nearest[..., 1], nearest[..., 0])
