@@ -218,3 +218,16 @@ def test_a_matcher_that_was_cut_off_is_refused(tmp_path, length):
 def test_weights_of_a_descriptor_are_no_matcher():
     with refuses(WeightsError):
         read_context(SHIPPED.parent / "trained" / "tiny.safetensors")
+
+
+def test_torch_finds_the_same_matches(pair):
+    import torch
+
+    from matchkernel.model.context import ContextNetwork, Keypoints
+
+    network = ContextNetwork.load(SHIPPED / "light-wide.safetensors").eval()
+    sides = [
+        Keypoints.of(*map(torch.from_numpy, (f.keypoints, f.orientations, f.scales, f.descriptors)), f.image_size)
+        for f in pair
+    ]
+    assert set(map(tuple, network.match(*sides)[0].tolist())) == pairs(match_in_context(*pair))
