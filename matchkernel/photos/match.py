@@ -71,8 +71,8 @@ class Filter:
         if self.kind == "adalam":
             return _adalam(matches, a, b)
         if self.kind == "context":
-            codes = [found.indices @ [len(b), 1] for found in (matches, _in_context(a, b, self.chance))]
-            return np.isin(*codes)
+            chosen = _in_context(a, b, self.chance).indices
+            return np.isin(matches.indices @ [len(b), 1], chosen @ [len(b), 1])
         recorded = [side.settings for side in (a, b) if isinstance(side, Features)]
         passed = []
         if "ratio" in NUMBERS[self.kind]:

@@ -90,8 +90,8 @@ def read_context(path: str | Path) -> ContextWeights:
         facts = json.loads(metadata[KEY])
         if (facts["kind"], facts["format"]) != (KIND, FORMAT):
             raise ValueError(f"kind {facts['kind']!r}, format {facts['format']!r}")
-        sides = [int(facts[name]) for name in ("d", "layers", "dv")]
-        wanted = tensor_shapes(*sides, K=int(header["log_e"]["shape"][0]))
+        d, layers, dv = (int(facts[name]) for name in ("d", "layers", "dv"))
+        wanted = tensor_shapes(d, layers, dv, K=int(header["log_e"]["shape"][0]))
         usable = 0 < float(facts["threshold"]) < 1 and int(facts["candidates"]) > 0 and int(facts["top"]) > 0
     except (LookupError, ValueError, TypeError, RecursionError) as error:
         raise WeightsError(f"{path}: not the weights of a context matcher ({short_message(error)})") from None
