@@ -17,13 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as nnf
 
-from matchkernel.errors import ArgumentError, MatchKernelError, WeightsError
+from matchkernel.errors import ArgumentError, MatchKernelError, WeightsError, short_message
 from matchkernel.storage.arrays import digest, read_header, read_tensors
 from matchkernel.storage.settings import check_ranges, from_dict, setting
 from matchkernel.storage.tensors import as_tensor, fill, first_not_finite, write_tensors
 
-KIND, FORMAT = "context", 1  # of weight files
-KEY = "matchkernel"  # of their metadata
+KEY, KIND, FORMAT = "matchkernel", "context", 1  # metadata of a weight file: one JSON table with kind and format
 # At the start of training, of each kernel: the width of the error e, and of the distance in half longer sides.
 WIDTHS = [
     (0.15, math.inf), (0.35, math.inf), (0.7, math.inf), (0.2, 0.1), (0.4, 0.1), (0.8, 0.1),
@@ -33,6 +32,7 @@ K = len(WIDTHS)
 FEATURES = 7
 NO_WIDTH = -6.0  # log of the factor of a kernel that (almost) ignores a quantity
 OCTAVES = 4.0  # maximum change of scale of a candidate
+OPPOSITE = 2.0  # distance of unit rows where there is no neighbour
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class ContextConfig:
     dv: int = setting(6, low=1, high=1024)
     candidates: int = setting(1024, low=2, high=2**16)
     top: int = setting(2, low=1, high=16)
-    threshold: float = setting(0.5, low=0, below=1)
+    threshold: float = setting(0.5, above=0, below=1)
 
     def __post_init__(self) -> None:
         check_ranges(self, "context")
@@ -72,7 +72,7 @@ class Keypoints:
         theta: (B, K) orientation in radians.
         scale: (B, K) log2 of sigma, in pixels of a photo whose longer side is 1000.
         rows: (B, K, D) descriptors, unit rows.
-        is_real: (B, K) False where padded.
+        is_real: (B, K) False where padded, or where a row is zero.
     """
 
     z: Tensor
@@ -90,23 +90,31 @@ class Keypoints:
         side = max(size)
         x, y = ((centers - (centers.new_tensor(size) - 1) / 2) / (side / 2)).float().unbind(-1)
         scale = torch.log2(sigmas * (1000 / side)).float()
-        is_real = torch.ones(1, len(x), dtype=torch.bool, device=x.device)
-        return cls(torch.complex(x, y)[None], angles.float()[None], scale[None], rows[None], is_real)
+        return cls(torch.complex(x, y)[None], angles.float()[None], scale[None], rows[None], rows.any(-1)[None])
 
     @classmethod
     def joined(cls, parts: "Sequence[Keypoints]") -> "Keypoints":
         """Several photos as one batch."""
-        most = max(map(len, parts))
+        wide = [part.padded(max(map(len, parts))) for part in parts]
+        return cls(*(torch.cat([getattr(part, name) for part in wide]) for name in cls.__dataclass_fields__))
 
-        def stacked(name: str) -> Tensor:
-            tensors = [getattr(part, name) for part in parts]
-            return torch.cat([_padded(tensor, most) for tensor in tensors])
-
-        return cls(*(stacked(name) for name in cls.__dataclass_fields__))
+    def padded(self, count: int) -> "Keypoints":
+        """With keypoints that are not real, up to this number of each photo."""
+        missing, tensors = max(0, count - len(self)), (getattr(self, name) for name in self.__dataclass_fields__)
+        return Keypoints(*(torch.cat([t, t.new_zeros(len(t), missing, *t.shape[2:])], 1) for t in tensors))
 
     def take(self, index: Tensor) -> "Keypoints":
         """The keypoints (k,) of every photo."""
         return Keypoints(*(getattr(self, name)[:, index] for name in self.__dataclass_fields__))
+
+
+class ContextMatches(NamedTuple):
+    """M matches of one pair of photos, in the order of A."""
+
+    indices: Tensor  # (M, 2) rows in A and B
+    p: Tensor  # (M,) probability
+    distances: Tensor  # (M,) of their rows
+    ratios: Tensor  # (M,) of distances, to the best other neighbour in A or B, whichever is nearer; at most 1
 
 
 class Candidates(NamedTuple):
@@ -136,33 +144,28 @@ def candidates(a: Keypoints, b: Keypoints, count: int, top: int = 2) -> Candidat
     """The best `count` pairs of keypoints of which one is among the `top` nearest neighbours of the other.
 
     Best means the smallest q = r + r' / 2, with r the larger and r' the smaller log-ratio of the distance to that of
-    the best other neighbour, in A and in B. A photo with fewer than top + 1 keypoints gives fewer neighbours.
+    the best other neighbour, in A and in B.
     """
-    shown, k = min(top, len(a), len(b)), max(top, 2)
+    k = max(top, 2)
+    a, b = a.padded(k), b.padded(k)
     squares = 2 - 2 * a.rows.float() @ b.rows.float().transpose(-1, -2)
     is_pair = a.is_real[:, :, None] & b.is_real[:, None]
     d = squares.clamp(min=1e-4).sqrt().masked_fill(~is_pair, math.inf)
-    wide = nnf.pad(d, (0, max(0, k - len(b)), 0, max(0, k - len(a))), value=math.inf)
-    (va, ja), (vb, ib) = wide.topk(k, 2, largest=False), wide.transpose(1, 2).topk(k, 2, largest=False)
-    va, ja, vb, ib = va[:, : len(a)], ja[:, : len(a)], vb[:, : len(b)], ib[:, : len(b)]
-    limit = torch.minimum(a.is_real.sum(1), b.is_real.sum(1))[:, None, None] - 1  # neighbours that have a rival
-    rank = torch.arange(shown, device=d.device).expand(1, 1, shown)
-    own_a, own_b = (torch.arange(len(part), device=d.device)[:, None].expand(len(d), -1, shown) for part in (a, b))
+    (va, ja), (vb, ib) = d.topk(k, 2, largest=False), d.transpose(1, 2).topk(k, 2, largest=False)
+    own_a, own_b = (torch.arange(len(part), device=d.device)[:, None].expand(len(d), -1, top) for part in (a, b))
     # Both lists: neighbours of A's keypoints, then those of B's which the first list does not have.
-    seen = _rows_at(ja[..., :shown].masked_fill(rank >= limit, -1), ib[..., :shown].flatten(1).clamp(max=len(a) - 1))
-    is_new = (seen != own_b.flatten(1)[..., None]).all(-1)
-    allowed = (rank < limit).expand(len(d), 1, shown)
-    use = torch.cat([allowed.expand_as(own_a).flatten(1), allowed.expand_as(own_b).flatten(1) & is_new], 1)
-    i = torch.cat([own_a, ib[..., :shown]], 1).flatten(1).clamp(max=len(a) - 1)
-    j = torch.cat([ja[..., :shown], own_b], 1).flatten(1).clamp(max=len(b) - 1)
+    listed = _rows_at(ja.masked_fill(va.isinf(), -1)[..., :top], ib[..., :top].flatten(1))
+    is_new = (listed != own_b.flatten(1)[..., None]).all(-1)
+    use = torch.cat([va[..., :top].isfinite().flatten(1), vb[..., :top].isfinite().flatten(1) & is_new], 1)
+    i = torch.cat([own_a, ib[..., :top]], 1).flatten(1)
+    j = torch.cat([ja[..., :top], own_b], 1).flatten(1)
     dij = d.flatten(1).gather(1, i * len(b) + j)
     ra, rb = (
         (dij / _other(values, index, own, partner)).log()
         for values, index, own, partner in ((va, ja, i, j), (vb, ib, j, i))
     )
     high, low = torch.maximum(ra, rb), torch.minimum(ra, rb)
-    q = high + 0.5 * low
-    q, order = q.masked_fill(~(use & q.isfinite()), math.inf).sort(stable=True)
+    q, order = (high + 0.5 * low).masked_fill(~use, math.inf).sort(stable=True)
     order, is_real = order[:, :count], q[:, :count].isfinite()
     mutual = ((ra < 0) & (rb < 0)).float()
     picked = [part.gather(1, order) for part in (i, j, dij, high, low, mutual)]
@@ -209,9 +212,10 @@ def agreement(zi: Tensor, zj: Tensor, a: Tensor, is_real: Tensor, logs: Sequence
     unit, octaves = a / a.abs().clamp(min=1e-9), a.abs().log2()
     turn = 1 - (unit[:, :, None] * unit[:, None, :].conj()).real
     quantities = (e2, v.abs() * w.abs(), turn, (octaves[:, :, None] - octaves[:, None, :]) ** 2)
-    exponent = sum(q[:, None] * log.exp()[None, :, None, None] for q, log in zip(quantities, logs, strict=True))
+    factors = torch.stack(list(logs), 1).exp()  # (K, 4)
+    exponent = (factors @ torch.stack(quantities, 1).flatten(2)).unflatten(2, e2.shape[1:])
     others = is_real[:, :, None] & is_real[:, None] & ~torch.eye(zi.shape[1], dtype=torch.bool, device=zi.device)
-    return torch.exp(-torch.as_tensor(exponent)) * others[:, None]
+    return torch.exp(-exponent) * others[:, None]
 
 
 class ContextLayer(nn.Module):
@@ -270,21 +274,18 @@ class ContextNetwork(nn.Module):
         return logits
 
     @torch.no_grad()
-    def match(self, a: Keypoints, b: Keypoints) -> tuple[Tensor, Tensor]:
-        """Matches of one pair of photos: the candidates above the threshold that are the best of both keypoints.
-
-        Returns:
-            (M, 2) rows in A and B, in the order of A, and (M,) probabilities.
-        """
+    def match(self, a: Keypoints, b: Keypoints) -> ContextMatches:
+        """Matches of one pair of photos: the candidates above the threshold that are the best of both keypoints."""
         found = candidates(a, b, self.config.candidates, self.config.top)
-        logits = self(*found[2:])[-1][0]
-        i, j, p = (part[found.is_real[0]] for part in (found.i[0], found.j[0], torch.sigmoid(logits.float())))
+        logits = self(*found[2:])[-1]
+        i, j, f, p = (part[found.is_real] for part in (found.i, found.j, found.f, torch.sigmoid(logits.float())))
         best_a, best_b = (
             p.new_zeros(len(photo)).scatter_reduce(0, index, p, "amax")[index] for photo, index in ((a, i), (b, j))
         )
-        chosen = (p > self.config.threshold) & (p >= best_a) & (p >= best_b)
-        order = i[chosen].argsort(stable=True)
-        return torch.stack([i, j], 1)[chosen][order], p[chosen][order]
+        chosen = torch.nonzero((p > self.config.threshold) & (p >= best_a) & (p >= best_b))[:, 0]
+        chosen = chosen[i[chosen].argsort(stable=True)]
+        ratios = f[chosen, 1].exp().clamp(max=1)
+        return ContextMatches(torch.stack([i, j], 1)[chosen], p[chosen], f[chosen, 0], ratios)
 
     def save(self, path: str | Path) -> None:
         """Write the weights with configuration, card and digest, atomically."""
@@ -298,41 +299,23 @@ class ContextNetwork(nn.Module):
     def load(cls, path: str | Path) -> "ContextNetwork":
         """Read a network, ready for inference, on the CPU; a damaged or foreign file is refused."""
         path = Path(path)
-        metadata, _ = read_header(path)
-        config, card = _read_facts(path, metadata.get(KEY, ""))
-        tensors = read_tensors(path)
-        if metadata.get("sha256") != digest(metadata, tensors):
+        metadata, stored = read_header(path)[0], read_tensors(path)
+        try:
+            facts = dict(json.loads(metadata[KEY]))
+            if (facts.pop("kind"), facts.pop("format")) != (KIND, FORMAT):
+                raise ValueError("another kind or format")
+            network = cls(card=facts.pop("card", {}), config=from_dict(ContextConfig, facts))
+        except (ValueError, TypeError, KeyError, RecursionError, MatchKernelError) as error:
+            raise WeightsError(f"{path}: not the weights of a context matcher ({short_message(error)})") from None
+        if metadata.get("sha256") != digest(metadata, stored):
             raise WeightsError(f"{path}: damaged, its contents do not match its recorded sha256")
-        network = cls(config, card)
-        fill(network, {name: as_tensor(stored) for name, stored in tensors.items()}, path, "a context matcher")
+        fill(network, {name: as_tensor(part) for name, part in stored.items()}, path, "a context matcher")
         return network
-
-
-def _read_facts(path: Path, text: str) -> tuple[ContextConfig, dict[str, Any]]:
-    """The configuration and the card in the metadata of a weight file."""
-    try:
-        facts = json.loads(text) if text else {}
-        kind, version, card = facts.pop("kind", None), facts.pop("format", None), facts.pop("card", {})
-        if kind != KIND:
-            raise WeightsError(f"{path}: not the weights of a context matcher (see matchkernel train-matcher)")
-        if version != FORMAT:
-            raise WeightsError(f"{path}: format {version!r} of a context matcher; this version reads {FORMAT}")
-        return from_dict(ContextConfig, facts), dict(card)
-    except WeightsError:
-        raise
-    except (ValueError, TypeError, AttributeError, RecursionError, MatchKernelError) as error:
-        raise WeightsError(f"{path}: its configuration cannot be used ({error})") from None
 
 
 def _log_factor(width: float) -> float:
     """log of 1 / (2 width^2)."""
     return -math.log(2 * width**2) if math.isfinite(width) else NO_WIDTH
-
-
-def _padded(tensor: Tensor, most: int) -> Tensor:
-    """(1, K, ...) with zeros up to (1, most, ...)."""
-    rest = tensor.new_zeros(1, most - tensor.shape[1], *tensor.shape[2:])
-    return torch.cat([tensor, rest], 1)
 
 
 def _rows_at(table: Tensor, index: Tensor) -> Tensor:
@@ -341,6 +324,6 @@ def _rows_at(table: Tensor, index: Tensor) -> Tensor:
 
 
 def _other(values: Tensor, index: Tensor, own: Tensor, partner: Tensor) -> Tensor:
-    """Distance of each keypoint `own` to its nearest neighbour other than `partner`."""
+    """Distance of each keypoint `own` to its nearest neighbour other than `partner`; OPPOSITE if there is none."""
     nearest, first = _rows_at(values[..., :2], own), _rows_at(index[..., :1], own)[..., 0]
-    return torch.where(first == partner, nearest[..., 1], nearest[..., 0])
+    return torch.where(first == partner, nearest[..., 1], nearest[..., 0]).clamp(max=OPPOSITE)

@@ -130,8 +130,6 @@ def card_of(path: Path, metadata: Mapping[str, str]) -> Card:
     """The card in the metadata of a weight file; an invalid card raises a WeightsError that names the file."""
     if "checkpoint" in metadata:
         raise WeightsError(f"{path}: a checkpoint of a training run; its weights are best or final.safetensors")
-    if "matchkernel" in metadata:
-        raise WeightsError(f"{path}: the weights of a matcher, not of a descriptor")
     if "config" not in metadata or "sha256" not in metadata:
         raise WeightsError(f"{path}: a safetensors file, but not one of matchkernel's (it has no configuration)")
     try:

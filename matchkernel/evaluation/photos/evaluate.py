@@ -18,13 +18,13 @@ import matchkernel
 from matchkernel.errors import ArgumentError, FileError, WorkError
 from matchkernel.evaluation.method import MATCHING
 from matchkernel.evaluation.photos.methods import MethodSpec
-from matchkernel.evaluation.photos.poses import score_pose
+from matchkernel.evaluation.photos.poses import PoseError, score_pose
 from matchkernel.evaluation.photos.scenes import EvaluationScene, PoseCamera
 from matchkernel.evaluation.photos.scores import summary
 from matchkernel.evaluation.results import FORMAT, CheckPlans
 from matchkernel.geometry.epipolar import Estimator
 from matchkernel.geometry.two_view import corner_error
-from matchkernel.photos.features import Features, load_features, save_features
+from matchkernel.photos.features import Features, Matches, load_features, save_features
 from matchkernel.photos.files import Pair
 from matchkernel.photos.verify import transfer_errors, verify
 from matchkernel.runtime.config import TORCH
@@ -225,26 +225,9 @@ def score_pair(
     matches = spec.open().match(a, b)
     middle = time.perf_counter()
     row: dict[str, Any] = {"images": list(names), "keypoints": [len(a), len(b)], "matches": len(matches)}
-    ends = matches.points(a, b)
-    # The draws of RANSAC depend on the order of the matches.
-    orders = [np.random.default_rng(seed).permutation(len(matches)) for seed in range(protocol.repeats)]
+    ends, orders = matches.points(a, b), _orders(matches, protocol)
     if isinstance(truth, tuple):
-        sizes = a.image_size, b.image_size
-        frames = a.frames[matches.indices[:, 0]], b.frames[matches.indices[:, 1]]
-        ratios = matches.ratios if matches.ratios.any() else matches.distances  # learned matchers have no ratios
-        errors = [
-            score_pose(
-                ends[0][order],
-                ends[1][order],
-                truth,
-                sizes,
-                protocol.pixels,
-                protocol.estimator,
-                ratios=ratios[order],
-                frames=(frames[0][order], frames[1][order]),
-            )
-            for order in orders
-        ]
+        errors = pose_errors(a, b, matches, truth, protocol)
         row["inliers"] = [error.inliers for error in errors]
         row["rotation"] = [_number(error.rotation) for error in errors]
         row["direction"] = [_number(error.direction) for error in errors]
@@ -258,6 +241,33 @@ def score_pair(
             seen = np.column_stack([matches.distances, is_right, matches.ratios])
             row["seen"] = [[round(float(value), 6) for value in values] for values in seen]
     return {**row, SECONDS: [middle - start, time.perf_counter() - middle]}
+
+
+def pose_errors(
+    a: Features, b: Features, matches: Matches, truth: tuple[PoseCamera, PoseCamera], protocol: Protocol
+) -> list[PoseError]:
+    """The error of the pose for each order of the matches."""
+    ratios = matches.ratios if matches.ratios.any() else matches.distances  # learned matchers have no ratios
+    errors = []
+    for order in _orders(matches, protocol):
+        chosen = matches[order]
+        errors.append(
+            score_pose(
+                *chosen.points(a, b),
+                truth,
+                (a.image_size, b.image_size),
+                protocol.pixels,
+                protocol.estimator,
+                ratios=ratios[order],
+                frames=(a.frames[chosen.indices[:, 0]], b.frames[chosen.indices[:, 1]]),
+            )
+        )
+    return errors
+
+
+def _orders(matches: Matches, protocol: Protocol) -> list[np.ndarray]:
+    """Random orders of the matches, on which the draws of RANSAC depend."""
+    return [np.random.default_rng(seed).permutation(len(matches)) for seed in range(protocol.repeats)]
 
 
 def _number(value: float) -> float | None:

@@ -10,8 +10,6 @@ from matchkernel.model.context import ContextConfig
 from matchkernel.storage.settings import check_ranges, from_dict, merged, parse_override, read_toml, setting, to_dict
 
 NOT_BINDING = (
-    "steps",
-    "minutes",
     "log_every",
     "save_every",
     "validate_every",
@@ -60,7 +58,7 @@ class MatcherConfig:
     d: int = setting(64, low=1, high=1024)
     layers: int = setting(5, low=1, high=100)
     dv: int = setting(6, low=1, high=1024)
-    threshold: float = setting(0.5, low=0, below=1)
+    threshold: float = setting(0.5, above=0, below=1)
     steps: int = setting(6800, low=1, high=10**9)
     minutes: float = setting(0.0, low=0, high=10**6)
     batch: int = setting(24, low=1, high=2**16)

@@ -133,11 +133,12 @@ def labelled(pairs: Sequence[DrawnPair], count: int, top: int) -> CandidateSet:
         homographies = [two.H @ np.linalg.inv(one.H) for one, two in (pair.photos for pair in pairs)]
         labels = homography_labels(ends_a, ends_b, torch.from_numpy(np.stack(homographies)).to(like))
     labels = labels.masked_fill(~found.is_real, UNKNOWN)
-    more = count - labels.shape[1]
-    similarity = torch.cat([found.a, found.a.new_ones(len(pairs), more)], 1)
-    zi, zj = (torch.cat([z, z.new_zeros(len(pairs), more)], 1) for z in (found.zi, found.zj))
-    is_real, labels = nnf.pad(found.is_real, (0, more)), nnf.pad(labels, (0, more), value=UNKNOWN)
-    return CandidateSet(nnf.pad(found.f, (0, 0, 0, more)), zi, zj, similarity, is_real, labels)
+
+    def padded(tensor: Tensor, value: float = 0) -> Tensor:
+        return nnf.pad(tensor, (0, 0) * (tensor.ndim - 2) + (0, count - tensor.shape[1]), value=value)
+
+    places = padded(found.f), padded(found.zi), padded(found.zj), padded(found.a, 1.0)
+    return CandidateSet(*places, padded(found.is_real), padded(labels, UNKNOWN))
 
 
 def _ends(pairs: Sequence[DrawnPair], side: int, index: Tensor) -> Ends:

@@ -73,6 +73,8 @@ class MatcherPhoto:
 def read_matcher_scenes(folders: Sequence[str | Path], shared_points: int) -> list[MatcherScene]:
     """Read scenes of photos with a COLMAP model: images/ and sparse/."""
     found: list[MatcherScene] = []
+    if not folders:
+        raise ArgumentError("give at least one scene to train on")
     for folder in map(Path, folders):
         if not folder.is_dir():
             raise FileError(f"{folder}: no such folder")
