@@ -18,10 +18,17 @@ from timing import interleaved_medians, processor, run_command, versions, write_
 from matchkernel.data.sample_pair import FOLDER
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.extract import open_describer
+from matchkernel.photos.match import parse_filter
 from matchkernel.photos.pipeline import MatchSettings, match_images
 
 KEYPOINTS, REPEATS = 2000, 9
-METHODS = (("rootsift", "auto"), ("tiny", "auto"), ("light-wide", "auto"), ("light-wide", "torch"))
+METHODS = (
+    ("rootsift", "auto", "ratio"),
+    ("tiny", "auto", "ratio"),
+    ("light-wide", "auto", "ratio"),
+    ("light-wide", "auto", "context"),
+    ("light-wide", "torch", "ratio"),
+)
 START_UP = {
     "python -c pass": ("-c", "pass"),
     'python -c "import torch"': ("-c", "import torch"),
@@ -39,7 +46,7 @@ def main() -> None:
     options = parser.parse_args()
     photos = options.photos or [FOLDER / "left.png", FOLDER / "right.png"]
     print(f"{KEYPOINTS:,} keypoints, median of {REPEATS} turns; {processor()}; {versions()}", flush=True)
-    rows = measured(photos, [*METHODS, *((model, "auto") for model in options.models)])
+    rows = measured(photos, [*METHODS, *((model, "auto", "ratio") for model in options.models)])
     for row in rows:
         row["times_rootsift"] = round(row["seconds"] / rows[0]["seconds"], 2)
         stages = ", ".join(f"{stage} {seconds:.3f}" for stage, seconds in row["stages"].items())
@@ -52,23 +59,27 @@ def main() -> None:
     write_result("photo_pair", {"keypoints": KEYPOINTS, "rows": rows, "start_up": start_up})
 
 
-def measured(photos: list[Path], methods: list[tuple[str, str]]) -> list[dict[str, Any]]:
+def measured(photos: list[Path], methods: list[tuple[str, str, str]]) -> list[dict[str, Any]]:
     """Seconds of each method, whole, by stage and as a command."""
-    describers = [open_describer(model, engine=engine) for model, engine in methods]
-    settings = MatchSettings(Detector(keypoints=KEYPOINTS))
+    describers = [open_describer(model, engine=engine) for model, engine, _ in methods]
+    settings = [MatchSettings(Detector(keypoints=KEYPOINTS), filter=parse_filter(keep)) for *_, keep in methods]
     runs: list[list[dict[str, float]]] = [[] for _ in methods]
     for turn in range(REPEATS + 1):
-        for describer, own in zip(describers, runs, strict=True):
+        for describer, chosen, own in zip(describers, settings, runs, strict=True):
             start = time.perf_counter()
-            result = match_images(*photos, describer, settings)
+            result = match_images(*photos, describer, chosen)
             if turn:  # the first is a warm-up
                 own.append({**result.seconds, "whole": time.perf_counter() - start})
     rows = []
-    for (model, engine), describer, own in zip(methods, describers, runs, strict=True):
+    for (model, engine, keep), describer, own in zip(methods, describers, runs, strict=True):
         medians = {stage: statistics.median(run[stage] for run in own) for stage in own[0]}
         words = ["-m", "matchkernel", "match", *photos, "--keypoints", KEYPOINTS, "--model", model, "--engine", engine]
-        command = run_command([str(word) for word in words])
-        row = {"method": describer.label, "seconds": medians.pop("whole"), "stages": medians}
+        command = run_command([str(word) for word in [*words, "--filter", keep]])
+        row = {
+            "method": describer.label + (", context" if keep == "context" else ""),
+            "seconds": medians.pop("whole"),
+            "stages": medians,
+        }
         rows.append({**row, "command": command["seconds"], "megabytes": command["megabytes"]})
     return rows
 

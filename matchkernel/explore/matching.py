@@ -91,8 +91,8 @@ class PageMatcher:
     def _compare(self, a: PagePhoto, b: PagePhoto, model: str, keypoints: int, keep: Filter) -> Comparison:
         start, describer = time.perf_counter(), self.describer(model)
         first, second = (self.features(photo, model, keypoints) for photo in (a, b))
-        found = match(first, second)
-        kept = keep.keep(found, first, second)
+        found = match(first, second, filter=keep if keep.kind == "context" else "none")  # it has its own candidates
+        kept = np.ones(len(found), bool) if keep.kind == "context" else keep.keep(found, first, second)
         ends = found.points(first, second)
         geometry = verify(ends[0][kept], ends[1][kept], size_b=second.image_size)
         agrees = np.zeros(len(found), bool)

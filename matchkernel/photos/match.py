@@ -17,7 +17,7 @@ from matchkernel.storage.settings import short_repr
 if TYPE_CHECKING:
     import torch
 
-Kind = Literal["none", "ratio", "distance", "either", "both", "adalam"]
+Kind = Literal["none", "ratio", "distance", "either", "both", "adalam", "context"]
 NUMBERS: dict[str, tuple[str, ...]] = {  # of each kind, in the order in which they are written
     "none": (),
     "ratio": ("ratio",),
@@ -25,6 +25,7 @@ NUMBERS: dict[str, tuple[str, ...]] = {  # of each kind, in the order in which t
     "either": ("ratio", "distance"),
     "both": ("ratio", "distance"),
     "adalam": (),
+    "context": ("chance",),
 }
 ADALAM_LIMIT = 20_000  # matches: it holds all distances between their points, 1.6 GB for this many
 
@@ -36,20 +37,24 @@ class Filter:
     Attributes:
         kind: "none" keeps all; "ratio" those whose ratio of nearest to second-nearest distance is below a limit;
             "distance" those up to a distance of descriptors; "either" those that pass one of these tests; "both" those
-            that pass both; "adalam" those whose neighbours move alike (AdaLAM, from kornia).
+            that pass both; "adalam" those whose neighbours move alike (AdaLAM, from kornia); "context" those that a
+            small network judges to be right by how they agree with all others, also among second neighbours (see
+            photos.context; for descriptors that the package has such a network for).
         ratio: limit of the ratio; None for the one recorded with the features (0.9 if there is none).
         distance: limit of the distance; None for the one recorded with the features. If there is none, filters that
             test distances are refused.
+        chance: minimum probability that a match is right, for "context"; None for the one of its network.
     """
 
     kind: Kind = "none"
     ratio: float | None = None
     distance: float | None = None
+    chance: float | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in NUMBERS:
             raise ArgumentError(f"filter must be one of {', '.join(NUMBERS)}, got {short_repr(self.kind)}")
-        for name in ("ratio", "distance"):
+        for name in ("ratio", "distance", "chance"):
             value = getattr(self, name)
             if value is not None and name not in NUMBERS[self.kind]:
                 raise ArgumentError(f"the filter {self.kind} takes no {name}, got {short_repr(value)}")
@@ -65,6 +70,9 @@ class Filter:
         """(M,) bool: which of the matches of A and B pass; rows without Features record no limits."""
         if self.kind == "adalam":
             return _adalam(matches, a, b)
+        if self.kind == "context":
+            chosen = _in_context(a, b, self.chance).indices
+            return np.isin(matches.indices @ [len(b), 1], chosen @ [len(b), 1])
         recorded = [side.settings for side in (a, b) if isinstance(side, Features)]
         passed = []
         if "ratio" in NUMBERS[self.kind]:
@@ -75,7 +83,11 @@ class Filter:
         return np.asarray(combine.reduce(passed)) if passed else np.ones(len(matches), bool)
 
     def check_recorded(self, settings: Mapping[str, Any]) -> None:
-        """Refuse a test of distances that are neither given nor recorded in the settings that features will have."""
+        """Refuse a test that features with these settings do not allow: of distances without a limit, or of context."""
+        if self.kind == "context":
+            from matchkernel.photos.context import find_matcher
+
+            find_matcher(settings)
         if "distance" in NUMBERS[self.kind]:
             self._limit("distance", settings)
 
@@ -91,7 +103,7 @@ class Filter:
 
 DEFAULT_FILTER = Filter("ratio")
 FILTER_HELP = (
-    "matches to keep: none (all), ratio, distance, either, both, adalam; with limits other than the model's: "
+    "matches to keep: none (all), ratio, distance, either, both, adalam, context; with limits other than the model's: "
     "ratio:0.85, distance:0.8, either:0.85,0.8"
 )
 
@@ -158,6 +170,8 @@ def match(
         raise ArgumentError(
             f"descriptors of A have {rows_a.shape[1]} dimensions, those of B {rows_b.shape[1]}: not comparable"
         )
+    if chosen_filter.kind == "context":
+        return _in_context(a, b, chosen_filter.chance)
     used_a, used_b = (np.flatnonzero(rows.any(1)) for rows in (rows_a, rows_b))
     if not len(used_a) or not len(used_b):
         return Matches(np.empty((0, 2), np.int64), np.empty(0), np.empty(0))
@@ -206,9 +220,19 @@ def _checked(name: str, value: object) -> float:
     number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else np.nan
     if name == "ratio" and not 0 < number <= 1:
         raise ArgumentError(f"ratio must be above 0 and at most 1, got {short_repr(value)}")
+    if name == "chance" and not 0 < number < 1:
+        raise ArgumentError(f"chance must be above 0 and below 1, got {short_repr(value)}")
     if name == "distance" and not 0 <= number < np.inf:
         raise ArgumentError(f"distance must be at least 0 and finite, got {short_repr(value)}")
     return number
+
+
+def _in_context(a: Features | np.ndarray, b: Features | np.ndarray, chance: float | None) -> Matches:
+    from matchkernel.photos.context import match_in_context
+
+    if not isinstance(a, Features) or not isinstance(b, Features):
+        raise ArgumentError("the filter context needs keypoints: match Features, not rows")
+    return match_in_context(a, b, chance)
 
 
 def _adalam(matches: Matches, a: Features | np.ndarray, b: Features | np.ndarray) -> np.ndarray:

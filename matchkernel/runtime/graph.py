@@ -58,13 +58,18 @@ class Graph:
         return name
 
 
-def onnx_file(graph: Graph, patches: tuple[str, int], rows: tuple[str, int], metadata: Mapping[str, str]) -> bytes:
-    """An ONNX file: (batch, 1, N, N) float32 -> (batch, D) float32.
+Shape = Sequence[int | str]  # a side is a number, or a name if it is free
+
+
+def onnx_file(
+    graph: Graph, inputs: Mapping[str, Shape], outputs: Mapping[str, Shape], metadata: Mapping[str, str]
+) -> bytes:
+    """An ONNX file.
 
     Args:
         graph: nodes and constants.
-        patches: name of the input, and N.
-        rows: name of the output, and D.
+        inputs: shapes of the float32 arrays it takes, by name.
+        outputs: shapes of the float32 arrays it returns, by name.
         metadata: strings by name.
     """
     made = _message(
@@ -72,8 +77,8 @@ def onnx_file(graph: Graph, patches: tuple[str, int], rows: tuple[str, int], met
             *((1, node) for node in graph.nodes),
             (2, "matchkernel"),
             *((5, _tensor(name, values)) for name, values in graph.constants.items()),
-            (11, _value(patches[0], ["batch", 1, patches[1], patches[1]])),
-            (12, _value(rows[0], ["batch", rows[1]])),
+            *((11, _value(name, shape)) for name, shape in inputs.items()),
+            *((12, _value(name, shape)) for name, shape in outputs.items()),
         ]
     )
     strings = [(14, _message([(1, name), (2, text)])) for name, text in metadata.items()]
@@ -92,8 +97,8 @@ def _tensor(name: str, values: np.ndarray) -> bytes:
     return _message([*((1, side) for side in values.shape), (2, TYPES[values.dtype]), (8, name), (9, content)])
 
 
-def _value(name: str, shape: Sequence[int | str]) -> bytes:
-    """A tensor of floats with a name; a side is a number, or a name if it is free."""
+def _value(name: str, shape: Shape) -> bytes:
+    """A tensor of floats with a name."""
     sides = [(1, _message([(2 if isinstance(side, str) else 1, side)])) for side in shape]
     kind = _message([(1, TYPES[np.dtype(np.float32)]), (2, _message(sides))])
     return _message([(1, name), (2, _message([(1, kind)]))])
@@ -163,7 +168,8 @@ def descriptor_file(model: FoldedNetwork, metadata: Mapping[str, str], limits: L
         scaled = graph.add("Mul", [rows, graph.constant("norm.scale", scale)], "scaled")
         rows = graph.add("Add", [scaled, graph.constant("norm.shift", shift)], "shifted")
     _unit_rows(graph, rows, OUTPUT)
-    return onnx_file(graph, (INPUT, model.size), (OUTPUT, model.config.D or 0), metadata)
+    patches = ("batch", 1, model.size, model.size)
+    return onnx_file(graph, {INPUT: patches}, {OUTPUT: ("batch", model.config.D or 0)}, metadata)
 
 
 def _normalized(graph: Graph, size: int) -> str:

@@ -172,13 +172,13 @@ def _check_fits(path: Path, weights: Weights, size: int, state_sha256: str | Non
         raise UnfitError(f"{path}: describes patches of {patch_size} px, got {size} px")
 
 
-def open_session(content: bytes, source: str) -> Any:
-    """A session that computes in the thread that calls it; a file that ONNX Runtime cannot use is one line."""
+def open_session(content: bytes, source: str, threads: int = 1) -> Any:
+    """A session, by default one that computes in the thread that calls it; an unusable file is refused in one line."""
     runtime = need("onnxruntime", CORE, "describing on a CPU")
     if not hasattr(runtime, "SessionOptions"):
         raise MissingExtraError("onnxruntime is installed but incomplete: pip install --force-reinstall onnxruntime")
     options = runtime.SessionOptions()
-    options.intra_op_num_threads = 1
+    options.intra_op_num_threads = threads
     options.log_severity_level = 4  # errors become exceptions
     try:
         return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])

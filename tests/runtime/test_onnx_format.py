@@ -24,7 +24,7 @@ def test_whatever_is_written_comes_back(nodes, constants, metadata):
         assert graph.add(operator, inputs, output, **attributes) == output
     for name, values in constants.items():
         assert graph.constant(name, values, values.dtype) == name
-    file = onnx.load_from_string(onnx_file(graph, ("in", 32), ("out", 7), metadata))
+    file = onnx.load_from_string(onnx_file(graph, {"in": ("batch", 1, 32, 32)}, {"out": ("batch", 7)}, metadata))
     assert (file.ir_version, file.producer_name) == (IR_VERSION, "matchkernel")
     assert [(entry.domain, entry.version) for entry in file.opset_import] == [("", OPSET)]
     assert {entry.key: entry.value for entry in file.metadata_props} == metadata
@@ -47,6 +47,8 @@ def test_arrays_of_any_order_are_written_row_by_row():
     values = np.arange(12, dtype=np.float32).reshape(3, 4)
     for name, given_ in {"turned": values.T, "reversed": values[::-1], "big": values.astype(">f4")}.items():
         graph.constant(name, given_)
-    found = onnx.load_from_string(onnx_file(graph, ("in", 8), ("out", 1), {})).graph.initializer
+    found = onnx.load_from_string(
+        onnx_file(graph, {"in": ("batch", 1, 8, 8)}, {"out": ("batch", 1)}, {})
+    ).graph.initializer
     for entry, expected in zip(found, (values.T, values[::-1], values), strict=True):
         assert np.array_equal(onnx.numpy_helper.to_array(entry), expected)

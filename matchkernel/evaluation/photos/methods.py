@@ -13,6 +13,7 @@ from matchkernel.evaluation.method import PhotoMethod
 from matchkernel.evaluation.methods import baseline
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import SAMPLER, Frames, extract_patches
+from matchkernel.photos.context import find_matcher
 from matchkernel.photos.extract import (
     CUT,
     FRAMES_AT_A_TIME,
@@ -106,7 +107,10 @@ def _with_matching(method: PhotoMethod, spec: MethodSpec) -> PhotoMethod:
         return first if found.model is None else guided_matches(a, b, found.model, "fundamental", first=first)
 
     label = f"guided, first {chosen}" if spec.guided else str(chosen)
-    return replace(method, settings={**method.settings, "filter": label}, match=match)
+    settings = {**method.settings, "filter": label}
+    if chosen.kind == "context":
+        settings["context"] = find_matcher(method.settings).weights.sha256
+    return replace(method, settings=settings, match=match)
 
 
 def _at_keypoints(kind: str, name: str, spec: MethodSpec) -> PhotoMethod:

@@ -1,0 +1,233 @@
+"""Matching in context: equal to its definition, blind to how photos lie, and nothing but one line for bad input."""
+
+import json
+
+import numpy as np
+import pytest
+from helpers import refuses
+from safetensors.numpy import load_file, save_file
+
+from matchkernel.data.sample_pair import FOLDER
+from matchkernel.errors import ArgumentError, WeightsError
+from matchkernel.geometry.frames import Frames
+from matchkernel.photos.context import find_candidates, find_matcher, inputs, match_in_context
+from matchkernel.photos.extract import extract
+from matchkernel.photos.features import Features
+from matchkernel.photos.match import Filter, match, parse_filter
+from matchkernel.runtime.context import SHIPPED, read_context
+from matchkernel.storage.arrays import Stored, digest
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return tuple(extract(FOLDER / name, "light-wide", keypoints=400) for name in ("left.png", "right.png"))
+
+
+def moved(features, angle=0.0, shift=(0.0, 0.0), zoom=1.0, order=None):
+    """The features of the same photo turned, shifted and zoomed."""
+    turn = zoom * np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    frames = Frames(features.frames.centers @ turn.T + shift, turn @ features.frames.shapes)
+    size = tuple(int(side * zoom) for side in features.image_size)
+    changed = Features(frames, features.descriptors, features.scores, size, features.model, features.settings)
+    return changed if order is None else changed[order]
+
+
+def pairs(found):
+    return set(map(tuple, found.indices.tolist()))
+
+
+def random_features(count, like, seed=0, scale=1.0):
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(count, 128)).astype(np.float32)
+    frames = Frames.turned_squares(rng.uniform(0, 600, (count, 2)), rng.uniform(6, 60, count), rng.uniform(0, 6, count))
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return Features(frames, unit, np.ones(count, np.float32), (600, 600), like.model, like.settings)
+
+
+def linear(tensors, name, x):
+    return x @ tensors[f"{name}.weight"].T + tensors[f"{name}.bias"]
+
+
+def gelu(x):
+    from scipy.special import erf
+
+    return x * (1 + erf(x / np.sqrt(2))) / 2
+
+
+def by_definition(weights, given):
+    """The logits, written as the formulas of runtime.context, in float64."""
+    tensors = {name: np.asarray(values, np.float64) for name, values in weights.tensors.items()}
+    a = given["similarity"].astype(np.float64) @ [1, 1j]
+    z_a, z_b = (given[f"places_{side}"].astype(np.float64) @ [1, 1j] for side in "ab")
+    v, w = z_a[None] - z_a[:, None], z_b[None] - z_b[:, None]
+    e = np.abs(w - a[:, None] * v) / (np.abs(w) + np.abs(a[:, None] * v) + 1e-4)
+    turn = 1 - np.cos(np.angle(a)[:, None] - np.angle(a))
+    scale = (np.log2(np.abs(a))[:, None] - np.log2(np.abs(a))) ** 2
+    terms = np.stack([(e**2 + e.T**2) / 2, np.abs(v) * np.abs(w), turn, scale], -1)
+    phi = np.exp(-terms @ np.asarray(weights.kernels, np.float64).T)
+    phi[np.arange(len(a)), np.arange(len(a))] = 0
+    K = phi.shape[-1]
+    x = linear(tensors, "first.2", gelu(linear(tensors, "first.0", given["features"].astype(np.float64))))
+    for number in range(weights.layers):
+        name = f"layers.{number}"
+        gate = 1 / (1 + np.exp(-linear(tensors, f"{name}.gate", x)))
+        values = linear(tensors, f"{name}.value", x).reshape(len(x), K, -1)
+        total = np.einsum("cdk,dk->ck", phi, gate)[..., None]
+        means = np.einsum("cdk,dk,dkv->ckv", phi, gate, values) / (total + 0.1)
+        message = np.concatenate([np.log1p(total), means], -1).reshape(len(x), -1)
+        up = linear(tensors, f"{name}.up", np.concatenate([x, message], 1))
+        normed = (up - up.mean(1, keepdims=True)) / np.sqrt(up.var(1, keepdims=True) + 1e-5)
+        inner = gelu(normed * tensors[f"{name}.norm.weight"] + tensors[f"{name}.norm.bias"])
+        x = x + linear(tensors, f"{name}.down", inner)
+    return linear(tensors, "out", x)[:, 0]
+
+
+def test_the_graph_computes_its_definition(pair):
+    matcher = find_matcher(pair[0].settings)
+    given = inputs(*pair, find_candidates(pair[0].descriptors, pair[1].descriptors, 200))
+    logits = matcher.session.run(["logits"], given)[0]
+    np.testing.assert_allclose(logits, by_definition(matcher.weights, given), atol=2e-3)
+
+
+def test_it_finds_more_matches_than_the_ratio_test(pair):
+    assert len(match(*pair, filter="context")) > len(match(*pair, filter="ratio"))
+
+
+@pytest.mark.parametrize(
+    "change", [{"angle": 2.0}, {"angle": np.pi / 2, "shift": (30, -200)}, {"zoom": 2.0}, {"zoom": 0.5, "angle": -1.0}]
+)
+def test_turning_moving_and_zooming_a_photo_changes_no_match(pair, change):
+    a, b = pair
+    assert pairs(match_in_context(a, moved(b, **change))) == pairs(match_in_context(a, b))
+
+
+def test_the_order_of_photos_and_of_keypoints_does_not_matter(pair):
+    a, b = pair
+    found = pairs(match_in_context(a, b))
+    assert {(i, j) for j, i in pairs(match_in_context(b, a))} == found
+    order = np.random.default_rng(0).permutation(len(b))
+    assert {(i, int(order[j])) for i, j in pairs(match_in_context(a, moved(b, order=order)))} == found
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3])
+def test_few_keypoints_are_no_problem(pair, count):
+    few = pair[0][:count]
+    for found in (match_in_context(few, pair[1]), match_in_context(pair[1], few), match_in_context(few, few)):
+        assert len(found) <= count
+        assert np.isfinite(found.distances).all()
+
+
+def test_ten_thousand_keypoints(pair):
+    a, b = (random_features(10_000, pair[0], seed) for seed in (0, 1))
+    assert len(match_in_context(a, b)) < 20
+
+
+def test_unrelated_rows_have_hardly_any_matches(pair):
+    assert len(match_in_context(random_features(1000, pair[0], 0), random_features(1000, pair[0], 1))) < 5
+
+
+def test_rows_of_zeros_match_nothing(pair):
+    blank = pair[0].descriptors.copy()
+    blank[::2] = 0
+    a = Features(pair[0].frames, blank, pair[0].scores, pair[0].image_size, pair[0].model, pair[0].settings)
+    assert not any(i % 2 == 0 for i, _ in pairs(match_in_context(a, pair[1])))
+
+
+def test_candidates_are_neighbours_of_either_side():
+    rng = np.random.default_rng(3)
+    rows_a, rows_b = (rng.normal(size=(count, 8)).astype(np.float32) for count in (40, 30))
+    rows_a, rows_b = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (rows_a, rows_b))
+    distances = np.linalg.norm(rows_a[:, None] - rows_b[None], axis=2)
+    wanted = {(i, int(j)) for i in range(40) for j in np.argsort(distances[i])[:2]}
+    wanted |= {(int(i), j) for j in range(30) for i in np.argsort(distances[:, j])[:2]}
+    found = find_candidates(rows_a, rows_b, 1000)
+    assert set(map(tuple, found.indices.tolist())) == wanted
+    for (i, j), distance, ratios in zip(found.indices, found.distances, found.ratios, strict=True):
+        others = np.delete(distances[i], j).min(), np.delete(distances[:, j], i).min()
+        np.testing.assert_allclose([distance, *ratios], [distances[i, j], *(distances[i, j] / others)], rtol=1e-4)
+    few = find_candidates(rows_a, rows_b, 10)
+    assert set(map(tuple, few.indices.tolist())) <= wanted
+    assert len(few.indices) == 10
+
+
+def test_the_filter_has_a_name_and_a_limit(pair):
+    assert str(parse_filter("context:0.7")) == "context:0.7"
+    strict, loose = (match(*pair, filter=f"context:{chance}") for chance in (0.95, 0.3))
+    assert pairs(strict) < pairs(loose)
+
+
+@pytest.mark.parametrize("text", ["context:0", "context:1", "context:nan", "context:0.5,0.5", "context:x"])
+def test_other_limits_are_refused(text):
+    with refuses(ArgumentError):
+        parse_filter(text)
+
+
+def test_rows_of_other_models_are_refused(pair):
+    other = extract(FOLDER / "left.png", "rootsift", keypoints=50)
+    for a, b in ((other, other), (pair[0].descriptors, pair[1].descriptors)):
+        with refuses(ArgumentError):
+            match(a, b, filter="context")
+    changed = Features(*(getattr(pair[0], name) for name in ("frames", "descriptors", "scores", "image_size", "model")))
+    with refuses(ArgumentError):
+        match(changed, changed, filter=Filter("context"))
+
+
+def rewritten(path, change):
+    """A copy of the shipped weights with changed facts or tensors, and a valid digest."""
+    tensors, facts = (
+        load_file(SHIPPED / "light-wide.safetensors"),
+        dict(read_context(SHIPPED / "light-wide.safetensors").facts),
+    )
+    change(tensors, facts)
+    strings = {"matchkernel": json.dumps(facts)}
+    stored = {name: Stored("F32", values.shape, values.tobytes()) for name, values in tensors.items()}
+    save_file(tensors, path, metadata={**strings, "sha256": digest(strings, stored)})
+
+
+def test_a_rewritten_file_is_read(tmp_path):
+    rewritten(tmp_path / "same.safetensors", lambda tensors, facts: None)
+    assert read_context(tmp_path / "same.safetensors").layers == 5
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tensors, facts: facts.pop("threshold"),
+        lambda tensors, facts: facts.update(d=65),
+        lambda tensors, facts: facts.update(layers="many"),
+        lambda tensors, facts: facts.update(kind="something else"),
+        lambda tensors, facts: tensors.pop("out.bias"),
+        lambda tensors, facts: tensors.update(more=np.zeros(3, np.float32)),
+        lambda tensors, facts: tensors["out.bias"].fill(np.nan),
+    ],
+)
+def test_a_foreign_or_damaged_matcher_is_refused(tmp_path, change):
+    rewritten(tmp_path / "bad.safetensors", change)
+    with refuses(WeightsError):
+        read_context(tmp_path / "bad.safetensors")
+
+
+@pytest.mark.parametrize("length", [0, 5, 100, 5000, -1])
+def test_a_matcher_that_was_cut_off_is_refused(tmp_path, length):
+    content = (SHIPPED / "light-wide.safetensors").read_bytes()
+    (tmp_path / "cut.safetensors").write_bytes(content[:length])
+    with refuses(WeightsError):
+        read_context(tmp_path / "cut.safetensors")
+
+
+def test_weights_of_a_descriptor_are_no_matcher():
+    with refuses(WeightsError):
+        read_context(SHIPPED.parent / "trained" / "tiny.safetensors")
+
+
+def test_torch_finds_the_same_matches(pair):
+    import torch
+
+    from matchkernel.model.context import ContextNetwork, Keypoints
+
+    network = ContextNetwork.load(SHIPPED / "light-wide.safetensors").eval()
+    sides = [
+        Keypoints.of(*map(torch.from_numpy, (f.keypoints, f.orientations, f.scales, f.descriptors)), f.image_size)
+        for f in pair
+    ]
+    assert set(map(tuple, network.match(*sides)[0].tolist())) == pairs(match_in_context(*pair))
