@@ -1,9 +1,6 @@
-"""The context matcher: candidate matches of two photos, judged by how many other candidates agree with them.
+"""The context matcher in torch, for training: candidates, their agreement, and the network that judges them.
 
-A candidate c = (i, j) pairs keypoint i of photo A with keypoint j of photo B. Their frames define a similarity a_c =
-s e^(i theta), scale and rotation from A to B, and two places z_i, z_j (complex numbers). Two candidates agree if the
-similarity of one carries the place of the other: `agreement` has the kernels. They are explicit, as the kernels of
-positions in a patch are, and do not change if a photo is turned, shifted or resized, or if the photos are exchanged.
+`matchkernel.runtime.context` has the definitions and the weight file, and runs the same network without torch.
 """
 
 import json
@@ -17,19 +14,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as nnf
 
-from matchkernel.errors import ArgumentError, MatchKernelError, WeightsError, short_message
-from matchkernel.storage.arrays import digest, read_header, read_tensors
+from matchkernel.errors import ArgumentError, MatchKernelError, WeightsError
+from matchkernel.runtime.context import FEATURES, FORMAT, KEY, KIND, SMALLEST, read_context
 from matchkernel.storage.settings import check_ranges, from_dict, setting
-from matchkernel.storage.tensors import as_tensor, fill, first_not_finite, write_tensors
+from matchkernel.storage.tensors import fill, first_not_finite, write_tensors
 
-KEY, KIND, FORMAT = "matchkernel", "context", 1  # metadata of a weight file: one JSON table with kind and format
 # At the start of training, of each kernel: the width of the error e, and of the distance in half longer sides.
 WIDTHS = [
     (0.15, math.inf), (0.35, math.inf), (0.7, math.inf), (0.2, 0.1), (0.4, 0.1), (0.8, 0.1),
     (0.2, 0.3), (0.4, 0.3), (0.8, 0.3), (math.inf, 0.05), (math.inf, 0.15), (0.25, 0.6),
 ]  # fmt: skip
 K = len(WIDTHS)
-FEATURES = 7
 NO_WIDTH = -6.0  # log of the factor of a kernel that (almost) ignores a quantity
 OCTAVES = 4.0  # maximum change of scale of a candidate
 OPPOSITE = 2.0  # distance of unit rows where there is no neighbour
@@ -207,7 +202,7 @@ def agreement(zi: Tensor, zj: Tensor, a: Tensor, is_real: Tensor, logs: Sequence
     v, w = zi[:, None, :] - zi[:, :, None], zj[:, None, :] - zj[:, :, None]  # [c, c']
     errors = []
     for carried in (a[:, :, None] * v, a[:, None, :] * v):
-        errors.append((w - carried).abs() / (w.abs() + carried.abs() + 1e-4))
+        errors.append((w - carried).abs() / (w.abs() + carried.abs() + SMALLEST))
     e2 = (errors[0] ** 2 + errors[1] ** 2) / 2
     unit, octaves = a / a.abs().clamp(min=1e-9), a.abs().log2()
     turn = 1 - (unit[:, :, None] * unit[:, None, :].conj()).real
@@ -298,18 +293,14 @@ class ContextNetwork(nn.Module):
     @classmethod
     def load(cls, path: str | Path) -> "ContextNetwork":
         """Read a network, ready for inference, on the CPU; a damaged or foreign file is refused."""
-        path = Path(path)
-        metadata, stored = read_header(path)[0], read_tensors(path)
+        weights = read_context(path)
+        facts = {name: value for name, value in weights.facts.items() if name not in ("kind", "format", "card")}
         try:
-            facts = dict(json.loads(metadata[KEY]))
-            if (facts.pop("kind"), facts.pop("format")) != (KIND, FORMAT):
-                raise ValueError("another kind or format")
-            network = cls(card=facts.pop("card", {}), config=from_dict(ContextConfig, facts))
-        except (ValueError, TypeError, KeyError, RecursionError, MatchKernelError) as error:
-            raise WeightsError(f"{path}: not the weights of a context matcher ({short_message(error)})") from None
-        if metadata.get("sha256") != digest(metadata, stored):
-            raise WeightsError(f"{path}: damaged, its contents do not match its recorded sha256")
-        fill(network, {name: as_tensor(part) for name, part in stored.items()}, path, "a context matcher")
+            network = cls(from_dict(ContextConfig, facts), weights.facts.get("card"))
+        except MatchKernelError as error:
+            raise WeightsError(f"{path}: its configuration cannot be used ({error})") from None
+        state = {name: torch.tensor(values) for name, values in weights.tensors.items()}
+        fill(network, state, Path(path), "a context matcher")
         return network
 
 

@@ -9,8 +9,12 @@ import pytest
 import torch
 from helpers import refuses
 
+from matchkernel.data.sample_pair import FOLDER
 from matchkernel.errors import WeightsError
-from matchkernel.model.context import KEY, ContextConfig, ContextNetwork, Keypoints, agreement, candidates
+from matchkernel.model.context import ContextConfig, ContextNetwork, Keypoints, agreement, candidates
+from matchkernel.photos.context import match_in_context
+from matchkernel.photos.extract import extract
+from matchkernel.runtime.context import KEY, SHIPPED
 from matchkernel.storage.tensors import write_tensors
 
 CONFIG = ContextConfig("tiny", "0" * 64, d=8, layers=2, dv=2, candidates=60, threshold=1e-6)
@@ -121,6 +125,18 @@ def test_agreement_is_its_formula():
             assert phi[:, c, other].numpy() == pytest.approx(expected, abs=1e-5)
 
 
+def test_matches_are_those_without_torch():
+    network = ContextNetwork.load(SHIPPED / "light-wide.safetensors")
+    for count in (300, 3, 1):
+        two = [extract(FOLDER / name, "light-wide", keypoints=count) for name in ("left.png", "right.png")]
+        arrays = [(one.keypoints, one.orientations, one.scales, one.descriptors) for one in two]
+        sides = [[torch.from_numpy(np.ascontiguousarray(array)) for array in side] for side in arrays]
+        a, b = (Keypoints.of(*side, one.image_size) for side, one in zip(sides, two, strict=True))
+        found, expected = network.match(a, b), match_in_context(*two)
+        assert found.indices.tolist() == expected.indices.tolist()
+        assert found.ratios.tolist() == pytest.approx(expected.ratios.tolist(), abs=1e-5)
+
+
 def test_a_saved_network_is_read_back(network, tmp_path):
     network.card = {"trained_on": "liberty", "licence": "CC0-1.0"}
     network.save(tmp_path / "new" / "matcher.safetensors")
@@ -129,13 +145,13 @@ def test_a_saved_network_is_read_back(network, tmp_path):
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(found.parameters(), network.parameters(), strict=True))
 
 
-FACTS = {"kind": "context", "format": 1, "d": 8, "layers": 2, "dv": 2}
+FACTS = {"kind": "context", "format": 1, "d": 8, "layers": 2, "dv": 2, "candidates": 9, "top": 2, "threshold": 0.5}
 
 
 @pytest.mark.parametrize(
     "facts",
-    [None, "{", [], {**FACTS, "kind": "x"}, {**FACTS, "format": 2}, {**FACTS, "d": 0}, {**FACTS, "d": 9}, {"d": 8}],
-    ids=["no facts", "no JSON", "a list", "another kind", "a newer format", "no width", "another width", "no kind"],
+    [None, "{", [], {**FACTS, "kind": "x"}, {**FACTS, "d": 0}, {**FACTS, "d": 9}, {**FACTS, "x": 1}, {"d": 8}],
+    ids=["no facts", "no JSON", "a list", "another kind", "no width", "another width", "an unknown fact", "no kind"],
 )
 def test_a_foreign_file_is_refused(facts, network, tmp_path):
     text = facts if isinstance(facts, str) else json.dumps(facts)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import permutations
+from itertools import combinations
 
 import numpy as np
 import torch
@@ -56,50 +56,49 @@ class CandidateSet:
 
 
 def draw_pairs(scenes: Sequence[MatcherScene], photos: Photos, config: MatcherConfig) -> list[DrawnPair]:
-    """Pairs of the three kinds; a kind for which there are no photos is left out, as are photos without keypoints."""
+    """Pairs of the three kinds, each in a random order of the photos; a kind without photos is left out."""
     random = np.random.default_rng([config.seed, len(photos)])
-    usable = {place for place, (photo, *_) in photos.items() if len(photo.keypoints) > 1}
-    names = {scene.name: [name for name in scene.scene.images if (scene.name, name) in usable] for scene in scenes}
-    names = {scene: found for scene, found in names.items() if found}
-    posed = [[((s.name, a), (s.name, b)) for a, b in s.scene.pairs] for s in scenes]
-    posed = [found for pairs in posed if (found := [pair for pair in pairs if usable.issuperset(pair)])]
-    weights = np.sqrt([len(pairs) for pairs in posed])  # of scenes: large ones do not crowd out others
-    places = [set(text.split()) for text in config.same_place]
-    unrelated = [two for two in permutations(names, 2) if not any(place.issuperset(two) for place in places)]
-    enough = [[part for part in parts if len(part.keypoints) >= config.fewest] for parts in photos.values()]
-    copies = [parts for parts in enough if len(parts) > 1]
-
-    def draw(kind: str) -> Two:
-        if kind == WARP:
-            parts = copies[random.integers(len(copies))]
-            one, two = random.choice(len(parts), 2, replace=False)
-            return parts[one], parts[two]
-        if kind == OTHER:
-            two_scenes = unrelated[random.integers(len(unrelated))]
-            a, b = ((scene, names[scene][random.integers(len(names[scene]))]) for scene in two_scenes)
-        else:
-            pairs = posed[random.choice(len(posed), p=weights / weights.sum())]
-            a, b = pairs[random.integers(len(pairs))][:: random.choice((1, -1))]
-        return photos[a][0], photos[b][0]
-
-    def used(photo: MatcherPhoto, count: int) -> Tensor:
-        size = photo.keypoints.scale[0].cpu() + torch.from_numpy(
-            random.random(len(photo.keypoints)) * random.choice(MIXES)
-        )
-        return size.topk(min(count, len(size))).indices.to(photo.keypoints.z.device)
-
-    counts = {
-        POSE: config.pose_pairs if posed else 0,
-        WARP: config.warp_pairs if copies else 0,
-        OTHER: config.other_pairs if unrelated else 0,
-    }
+    wanted = {POSE: config.pose_pairs, WARP: config.warp_pairs, OTHER: config.other_pairs}
     drawn = []
-    for kind in (kind for kind, count in counts.items() for _ in range(count)):
-        two, count = draw(kind), int(random.choice(config.used))
-        drawn.append(DrawnPair(kind, two, (used(two[0], count), used(two[1], count))))
+    for kind, groups in _groups(scenes, photos, config, random).items():
+        weights = np.sqrt([len(group) for group in groups])  # large scenes do not crowd out others
+        for _ in range(wanted[kind] if groups else 0):
+            group = groups[random.choice(len(groups), p=weights / weights.sum())]
+            a, b = group[random.integers(len(group))][:: random.choice((1, -1))]
+            count = int(random.choice(config.used))
+            drawn.append(DrawnPair(kind, (a, b), (_used(a, count, random), _used(b, count, random))))
     if not drawn:
         raise ArgumentError("no pairs to train on: give photos of several scenes, or pose_pairs or warp_pairs above 0")
     return drawn
+
+
+def _groups(
+    scenes: Sequence[MatcherScene], photos: Photos, config: MatcherConfig, random: np.random.Generator
+) -> dict[str, list[list[Two]]]:
+    """The pairs of each kind, by scene, by photo, and by two scenes; a photo without keypoints is in none."""
+    own = {part.name: {name: photos[part.name, name][0] for name in part.scene.images} for part in scenes}
+    posed = [[(own[part.name][a], own[part.name][b]) for a, b in part.scene.pairs] for part in scenes]
+    enough = [[part for part in parts if len(part.keypoints) >= config.fewest] for parts in photos.values()]
+    same = [set(text.split()) for text in config.same_place]
+    unrelated = [two for two in combinations(own, 2) if not any(place.issuperset(two) for place in same)]
+    shuffled = [[random.permutation(np.array([*own[name].values()], object)) for name in two] for two in unrelated]
+    groups: dict[str, list[list[Two]]] = {
+        POSE: posed,
+        WARP: [list(combinations(parts, 2)) for parts in enough],
+        OTHER: [list(zip(first, second, strict=False)) for first, second in shuffled],
+    }
+
+    def usable(group: list[Two]) -> list[Two]:
+        return [two for two in group if min(len(photo.keypoints) for photo in two) > 1]
+
+    return {kind: [kept for group in found if (kept := usable(group))] for kind, found in groups.items()}
+
+
+def _used(photo: MatcherPhoto, count: int, random: np.random.Generator) -> Tensor:
+    """The largest keypoints of a photo, after random changes of size."""
+    scale = photo.keypoints.scale[0]
+    change = torch.from_numpy(random.random(len(scale)) * random.choice(MIXES)).to(scale)
+    return (scale + change).topk(min(count, len(scale))).indices
 
 
 def make_candidates(
