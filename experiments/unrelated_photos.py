@@ -76,7 +76,7 @@ def main() -> None:
         raise ArgumentError("no two of these photos can be compared: give more scenes or more --images")
     rows = []
     for model in chosen.model:
-        describer = open_describer(model, engine="torch")
+        describer = open_describer(model)
         folder = chosen.cache / describer.name / f"{chosen.keypoints} keypoints"
         skipped = extract_images(photos, folder, describer, settings.detector, say=print).skipped
         asked = [pair for pair in pairs if not {pair.a, pair.b} & set(skipped)]
