@@ -3,11 +3,10 @@
 import re
 import shutil
 import tempfile
-from functools import cache
 from pathlib import Path
 
 from matchkernel.errors import MissingExtraError
-from matchkernel.storage.work import output_of
+from matchkernel.storage.work import help_of, output_of
 
 INSTALL = "COLMAP is not installed; on Debian and Ubuntu: apt-get install colmap (or see colmap.github.io/install.html)"
 MAPPERS = {"incremental": "mapper", "global": "global_mapper"}  # what COLMAP calls them
@@ -42,9 +41,3 @@ def _has_camera_model(program: str, model: str) -> bool:
 def _version(program: str) -> str:
     version = re.search(r"COLMAP (\d[\w.]*)", help_of(program))
     return f"this one is {version[1]}" if version else program
-
-
-@cache
-def help_of(program: str, *stage: str) -> str:
-    """What COLMAP prints about itself, or about one of its stages."""
-    return output_of(program, *stage, "--help" if stage else "help")[1]

@@ -21,13 +21,13 @@ from matchkernel.colmap.database import (
     write_keypoints,
     write_matches,
 )
-from matchkernel.colmap.installed import MAPPERS, find_colmap, help_of
+from matchkernel.colmap.installed import MAPPERS, find_colmap
 from matchkernel.colmap.model import read_reconstruction
 from matchkernel.errors import FileError, WorkError
 from matchkernel.storage.files import link_or_copy, replacing
 from matchkernel.storage.folders import Build
 from matchkernel.storage.images import HEIC_SUFFIXES, as_jpeg
-from matchkernel.storage.work import Progress, Say, offscreen, output_of
+from matchkernel.storage.work import Progress, Say, help_of, offscreen, output_of
 
 COUNTED = re.compile(r"\[(\d+)/(\d+)\]")
 STACK = re.compile(r"@ |\*\*\*|PC: @")  # lines of the stack trace that COLMAP prints when it crashes

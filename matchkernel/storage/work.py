@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -221,6 +222,12 @@ def output_of(*command: str) -> tuple[int, str]:
     """Exit code and output, of both streams, of a program that needs no screen."""
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=offscreen(), check=False)
     return done.returncode, done.stdout + done.stderr
+
+
+@cache
+def help_of(program: str, *stage: str) -> str:
+    """What a program prints about itself, or about one of its stages, with `help` and `--help` as COLMAP has them."""
+    return output_of(program, *stage, "--help" if stage else "help")[1]
 
 
 def offscreen() -> dict[str, str]:
