@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from matchkernel.collection.extract import LIBRARIES
+from matchkernel.collection.extract import LIBRARIES, key_of
 from matchkernel.collection.pair_blocks import pair_blocks
 from matchkernel.colmap.text_files import check_match_names, write_match_list
 from matchkernel.errors import ArgumentError, FileError
@@ -37,7 +37,7 @@ from matchkernel.photos.files import (
 )
 from matchkernel.photos.pipeline import MatchSettings, match_features
 from matchkernel.storage.arrays import read_npz
-from matchkernel.storage.files import check_output, key_of, remove_leftovers_of, replacing
+from matchkernel.storage.files import check_output, remove_leftovers_of, replacing
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.pool import Failure, Run, Work, Workers
 from matchkernel.storage.settings import first_difference
