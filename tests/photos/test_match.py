@@ -225,7 +225,7 @@ def test_a_missing_distance_is_refused_before_the_work(tmp_path, monkeypatch):
             act()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "context"])  # it is not for every descriptor
 def test_filtered_matches_are_some_of_all_mutual_ones_and_more_often_right(kind):
     image = texture(0, 200, 260)
     copied, H = turned(image, 20, 0.9)

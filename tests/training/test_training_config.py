@@ -148,7 +148,7 @@ def test_removed_settings_are_ignored_at_their_default_and_refused_otherwise():
 
 
 def test_every_committed_configuration_is_read():
-    paths = sorted(CONFIGS.rglob("*.toml"))
+    paths = sorted(set(CONFIGS.rglob("*.toml")) - {CONFIGS / "context.toml"})  # that one is for train-matcher
     assert CONFIGS / "tiny.toml" in paths
     for path in paths:
         built = TrainingConfig.from_toml(path)
