@@ -41,7 +41,7 @@ from matchkernel.photos.files import (
 )
 from matchkernel.runtime.config import AUTO, CUDA_HALF, TORCH
 from matchkernel.runtime.onnx import ENGINE
-from matchkernel.storage.files import NAME_BYTES, check_folder, check_output, json_digest, remove_leftovers_of
+from matchkernel.storage.files import NAME_BYTES, check_folder, check_output, key_of, remove_leftovers_of
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.images import read_gray, read_mask
 from matchkernel.storage.photo_folders import check_masks, first_names, mask_of, photo_digest, photos_at
@@ -54,16 +54,7 @@ LIBRARIES = 600_000_000  # bytes: Python, torch, OpenCV and a model
 # OpenCV's SIFT takes 180 bytes per pixel of the largest image that it is given; with the decoded photo and the pyramid
 # that patches are cut from, 220 were measured (benchmarks/collection.py).
 MEMORY = 240 * SIFT_PIXELS + LIBRARIES
-KEY_LETTERS = 40  # of sha256 in hexadecimal: 160 bits
 Result = TypeVar("Result")
-
-
-def key_of(*parts: Any) -> str:
-    """The digest of JSON values and of the version of this package.
-
-    It is the name of a file that they determine: such a file is the result, or damaged, which shows when it is read.
-    """
-    return json_digest([__version__, *parts])[:KEY_LETTERS]
 
 
 @dataclass(frozen=True)
@@ -334,7 +325,7 @@ class Extractor:
             if digest == photo.known:
                 return Outcome(photo.name, photo.keypoints)
             settings = {**self.facts["settings"], IMAGE_HASH: digest}
-            key = key_of(self.facts["name"], settings) if is_h5(self.job.out) else photo.name
+            key = key_of(__version__, self.facts["name"], settings) if is_h5(self.job.out) else photo.name
             target = self.job.folder / f"{key}{NPZ_SUFFIX}"
             known = self._load_known(target, digest, photo.name) if target.is_file() else None
             if known is not None:

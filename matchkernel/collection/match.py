@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from matchkernel.collection.extract import LIBRARIES, key_of
+from matchkernel import __version__
+from matchkernel.collection.extract import LIBRARIES
 from matchkernel.collection.pair_blocks import pair_blocks
 from matchkernel.colmap.text_files import check_match_names, write_match_list
 from matchkernel.errors import ArgumentError, FileError
@@ -37,7 +38,7 @@ from matchkernel.photos.files import (
 )
 from matchkernel.photos.pipeline import MatchSettings, match_features
 from matchkernel.storage.arrays import read_npz
-from matchkernel.storage.files import check_output, remove_leftovers_of, replacing
+from matchkernel.storage.files import check_output, key_of, remove_leftovers_of, replacing
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.pool import Failure, Run, Work, Workers
 from matchkernel.storage.settings import first_difference
@@ -172,7 +173,9 @@ def _tasks(
         say(f"skipped {reason}")
     how = _recorded(settings)
     tasks = [
-        PairTask(a, b, key_of(a, digests[a], b, digests[b], how)) for a, b in pairs if a in digests and b in digests
+        PairTask(a, b, key_of(__version__, a, digests[a], b, digests[b], how))
+        for a, b in pairs
+        if a in digests and b in digests
     ]
     if tasks:
         settings.filter.check_recorded(files.load(tasks[0].a).settings)
@@ -203,7 +206,9 @@ def _feature_digests(files: FeatureFiles, names: Iterable[str]) -> tuple[dict[st
                     model, settings = known[name].get("model"), known[name].get("settings", {})
                 else:
                     model, settings = read_facts(files.path / f"{name}{NPZ_SUFFIX}")
-                found[name] = key_of(model, settings) if IMAGE_HASH in settings else _digest(files.load(name))
+                found[name] = (
+                    key_of(__version__, model, settings) if IMAGE_HASH in settings else _digest(files.load(name))
+                )
             except FileError as error:
                 missing[name] = str(error)
     return found, missing
@@ -287,7 +292,7 @@ class Matcher:
 
     def match_block(self, tasks: Sequence[PairTask]) -> MatchedBlock:
         """Match the pairs of a block and write their matches, unless they are written already."""
-        key = key_of([pair.key for pair in tasks])
+        key = key_of(__version__, [pair.key for pair in tasks])
         path = self.folder / f"{key}{NPZ_SUFFIX}"
         try:
             return _summary(path, is_new=False)

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from matchkernel import __version__
 from matchkernel.collection.choice import PairChoice, parse_choice
-from matchkernel.collection.extract import extract_images, key_of
+from matchkernel.collection.extract import extract_images
 from matchkernel.collection.match import match_pairs
 from matchkernel.collection.pairs import make_pairs
 from matchkernel.collection.reconstruct_settings import ReconstructSettings
@@ -34,7 +35,7 @@ from matchkernel.photos.files import (
     write_pairs,
 )
 from matchkernel.photos.pipeline import MatchSettings
-from matchkernel.storage.files import LONG_TEXT, file_hash, link_or_copy, read_small_text, resolved, write_json
+from matchkernel.storage.files import LONG_TEXT, file_hash, key_of, link_or_copy, read_small_text, resolved, write_json
 from matchkernel.storage.folders import Build, recover, resumable_build
 from matchkernel.storage.images import open_image
 from matchkernel.storage.photo_folders import Photos, check_masks, first_names, mask_of, photo_digest, photos_in
@@ -399,6 +400,6 @@ def _map(job: _Job, build: Build, program: str, photos: dict[str, str], pairs: l
     def matches(of: Sequence[Pair]) -> Iterator[tuple[str, str, np.ndarray]]:
         return ((*found.names, found.indices) for found in read_matches_of(build.folder / MATCHES, of))
 
-    key = key_of(photos, pairs)
+    key = key_of(__version__, photos, pairs)
     matched = MatchedPhotos(job.images, list(photos), pairs, keypoints, matches, cameras, key)
     return Colmap(build, job.progress, program).reconstruct(matched, settings.mapper, job.say)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError
 
@@ -18,6 +19,7 @@ from matchkernel.errors import ArgumentError, FileError, MatchKernelError, Write
 READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 SMALL_TEXT, LONG_TEXT = 2**24, 2**28  # maximum bytes of a text file that is read at once: settings; tables and lists
 PART = re.compile(r"\..+\.\d+\.(\d+)\.part(?:\.[^.]+)?", re.DOTALL)  # see part_of; the group is the process id
+KEY_LETTERS = 40  # of sha256 in hexadecimal: 160 bits
 NAME_BYTES = 255  # maximum bytes of a file name on most file systems
 
 
@@ -216,6 +218,14 @@ def read_small_text(
 def json_digest(content: object) -> str:
     """sha256 of JSON values, whatever the order of their keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def key_of(version: str, *parts: Any) -> str:
+    """The digest of JSON values and of the version of this package.
+
+    It is the name of a file that they determine: such a file is the result, or damaged, which shows when it is read.
+    """
+    return json_digest([version, *parts])[:KEY_LETTERS]
 
 
 def write_json(path: str | Path, content: object) -> None:
