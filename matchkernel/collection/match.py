@@ -20,6 +20,7 @@ from matchkernel.collection.extract import LIBRARIES
 from matchkernel.collection.pair_blocks import pair_blocks
 from matchkernel.colmap.text_files import check_match_names, write_match_list
 from matchkernel.errors import ArgumentError, FileError
+from matchkernel.photos.context import shipped_digests
 from matchkernel.photos.extract import open_place
 from matchkernel.photos.features import IMAGE_HASH, Features, read_facts
 from matchkernel.photos.files import (
@@ -161,7 +162,8 @@ def _check_targets(targets: Sequence[Path], files: FeatureFiles, pairs: Sequence
 def _recorded(settings: MatchSettings) -> dict[str, Any]:
     """The settings that determine the matches of given features, as JSON values."""
     chosen = {name: value for name, value in asdict(settings).items() if name != "detector"}
-    return {**chosen, "filter": str(settings.filter)}
+    own = {"context": shipped_digests()} if settings.filter.kind == "context" else {}
+    return {**chosen, "filter": str(settings.filter), **own}
 
 
 def _tasks(

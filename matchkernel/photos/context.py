@@ -22,6 +22,7 @@ ROWS = 2048  # of A whose similarities to B are held at a time
 NEAREST = 1e-2  # smallest distance of rows that is told from 0
 OPPOSITE = 2.0  # distance of unit rows where there is no neighbour
 SCALES = 4.0  # octaves; larger changes of scale count as this
+SMALLEST = 2.0**-10  # scale of a region without area
 SIDE = 1000.0  # pixels: scales are those of a photo whose longer side has this length
 
 
@@ -75,6 +76,11 @@ def find_matcher(settings: Mapping[str, Any]) -> "ContextMatcher":
     return fitting[0]
 
 
+def shipped_digests() -> list[str]:
+    """What identifies the matchers of the package, for files that record how their matches were made."""
+    return [_open(path).weights.sha256 for path in sorted(SHIPPED.glob("*.safetensors"))]
+
+
 class ContextMatcher:
     """A network of ONNX Runtime that judges candidates."""
 
@@ -100,7 +106,7 @@ def _open(path: Path) -> ContextMatcher:
 def inputs(a: Features, b: Features, found: Candidates) -> dict[str, np.ndarray]:
     """The inputs of the network (see runtime.context.context_file)."""
     ends = [side[rows] for side, rows in zip((a, b), found.indices.T, strict=True)]
-    scales = [np.log2(end.scales * SIDE / max(end.image_size)) for end in ends]
+    scales = [np.log2(np.maximum(end.scales * SIDE / max(end.image_size), SMALLEST)) for end in ends]
     change = np.clip(scales[1] - scales[0], -SCALES, SCALES)
     turn = ends[1].orientations - ends[0].orientations
     ratios = np.log(np.sort(found.ratios, 1))

@@ -133,6 +133,14 @@ def test_rows_of_zeros_match_nothing(pair):
     assert not any(i % 2 == 0 for i, _ in pairs(match_in_context(a, pair[1])))
 
 
+def test_a_region_without_area_spoils_no_other_match(pair):
+    a, b = pair
+    shapes = b.frames.shapes.copy()
+    shapes[7] = 0
+    flat = Features(Frames(b.frames.centers, shapes), b.descriptors, b.scores, b.image_size, b.model, b.settings)
+    assert len(match_in_context(a, flat)) >= len(match_in_context(a, b)) - 3
+
+
 def test_candidates_are_neighbours_of_either_side():
     rng = np.random.default_rng(3)
     rows_a, rows_b = (rng.normal(size=(count, 8)).astype(np.float32) for count in (40, 30))
