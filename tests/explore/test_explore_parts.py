@@ -231,3 +231,12 @@ def test_the_gallery_shows_every_picture():
     docs = Path(__file__).parents[2] / "docs"
     shown = set(re.findall(r"\]\(images/([^)]+)\)", (docs / "gallery.md").read_text(encoding="utf-8")))
     assert shown == {path.name for path in (docs / "images").iterdir()}
+
+
+def test_the_page_matches_in_context(pair):
+    matcher = PageMatcher(ExploreSettings())
+    found = matcher.compare(*pair, "light-wide", 150, "context")
+    assert found.arrays["kept"].all()
+    assert len(found.arrays["pairs"]) > 0
+    with refuses(ArgumentError):
+        matcher.compare(*pair, "light", 150, "context")
