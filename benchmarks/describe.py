@@ -1,18 +1,24 @@
 """Patches per second of every shipped model on every engine: on a CPU next to kornia's HardNet, or on a GPU.
 
-    python benchmarks/describe.py [WEIGHTS.safetensors ...] [--threads N ...]
+    python benchmarks/describe.py [WEIGHTS.safetensors ...] [--threads N ...] [--profile]
     python benchmarks/describe.py --gpu [--profile]
 
 Jobs take turns in one run, so that ratios mean something on a busy machine too. With one thread the processor's time is
 counted, and other programs matter little. On a GPU the loss of half precision is measured too, by matching two patches
-of each point of random textures.
+of each point of random textures. A profile of a CPU is of onnx-int8: microseconds of every node for one patch, and how
+fast its convolutions are, counted without products that only a form of the graph adds.
 """
 
 import argparse
+import json
+import platform
 import sys
+import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,10 +32,12 @@ from matchkernel.geometry.frames import Frames, extract_patches
 from matchkernel.geometry.jitter import Jitter, jittered
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.engines.choose import open_engine
+from matchkernel.runtime.graph import INPUT, OUTPUT
 
 PATCHES, REPEATS = 384, 7
 HARDNET, BATCHES = "kornia HardNet", (16, 32, 96)  # it is compared at its best batch size
 ENGINES = ("torch", "onnx", "onnx-int8")
+NODES, KERNEL = 12, "_kernel_time"  # of the profile: how many are printed, and how their events end
 GPU_PATCHES, SIDE, POINTS, TEXTURES, TEXTURE = 2**19, 32, 8192, 8, 1024
 JITTER = Jitter(shift=0.1, octaves=0.25, degrees=15.0, stretch=0.2)
 
@@ -40,11 +48,13 @@ def main() -> None:
     parser.add_argument("weights", nargs="*", help="weight files to measure besides the shipped models")
     parser.add_argument("--threads", nargs="*", type=int, default=sorted({1, torch.get_num_threads()}))
     parser.add_argument("--gpu", action="store_true")
-    parser.add_argument("--profile", action="store_true", help="print the kernels on the GPU")
+    parser.add_argument("--profile", action="store_true", help="print the kernels on the GPU, or the nodes on a CPU")
     options = parser.parse_args()
     models = [*matchkernel.available(), *options.weights]
     if options.gpu:
         measure_on_gpu(models, options.profile)
+    elif options.profile:
+        profile_on_cpu(models, options.threads)
     else:
         measure_on_cpu(models, options.threads)
 
@@ -63,7 +73,9 @@ def measure_on_cpu(models: list[str], numbers_of_threads: list[int]) -> None:
             found = {"patches_per_second": round(PATCHES / taken), "times_hardnet_at_its_best": round(best / taken, 2)}
             rows.setdefault(name, {})[str(threads)] = found
             print(f"  {name:28} {PATCHES / taken:8,.0f} patches/s  {best / taken:6.2f} x HardNet", flush=True)
-    write_result("describe_speed", {"patches": PATCHES, "rows": rows})
+    machine = platform.machine()
+    name = "describe_speed" if machine == "x86_64" else f"describe_speed_{machine}"
+    write_result(name, {"patches": PATCHES, "rows": rows})
 
 
 def cpu_jobs(models: list[str]) -> dict[str, Callable[[], object]]:
@@ -85,6 +97,49 @@ def cpu_jobs(models: list[str]) -> dict[str, Callable[[], object]]:
                 continue
             jobs[f"{model.name}, {engine}"] = partial(matchkernel.describe, patches, model, engine=runner)
     return jobs
+
+
+def profile_on_cpu(models: list[str], numbers_of_threads: list[int]) -> None:
+    """Print the time of every node of onnx-int8, the shortest of REPEATS turns."""
+    print(f"{processor()}; {versions()}")
+    for threads in numbers_of_threads:
+        print(f"threads: {threads}")
+        for name in models:
+            model = matchkernel.load(name)
+            engine: Any = open_engine(model, "onnx-int8", size=SIDE)
+            count = engine.batch_pixels // SIDE**2
+            patches = np.random.default_rng(0).integers(0, 256, (count, 1, SIDE, SIDE)).astype(np.float32)
+            found = node_seconds(engine.content, patches, threads)
+            print(f"  {name}, {count} patches: {sum(found.values()) / count * 1e6:.1f} us a patch")
+            side, products = SIDE, []
+            for inputs, outputs, stride in model.config.convolutions:
+                side //= stride
+                products.append(side**2 * 9 * inputs * outputs)
+            for (node, operator), seconds in sorted(found.items(), key=lambda entry: -entry[1])[:NODES]:
+                speed = ""
+                if operator == "QLinearConv":
+                    rate = count * products[int(node.split("_")[0].split(".")[1])] / seconds / 1e9
+                    speed = f"{rate:5.1f} billion products/s"
+                print(f"    {seconds / count * 1e6:8.2f} us  {operator:18} {node:32} {speed}", flush=True)
+
+
+def node_seconds(content: bytes, values: np.ndarray, threads: int) -> dict[tuple[str, str], float]:
+    """Node and operator -> seconds, the shortest of REPEATS turns."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.enable_profiling = threads, True
+    with tempfile.TemporaryDirectory() as folder:
+        options.profile_file_prefix = str(Path(folder) / "nodes")
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        for _ in range(REPEATS):
+            session.run([OUTPUT], {INPUT: values})
+        events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for event in events:
+        if event["cat"] == "Node" and event["name"].endswith(KERNEL):
+            found[event["name"].removesuffix(KERNEL), event["args"]["op_name"]].append(event["dur"] / 1e6)
+    return {node: min(seconds) for node, seconds in found.items()}
 
 
 @torch.inference_mode()

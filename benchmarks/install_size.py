@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from timing import write_result
+from timing import read_result, write_result
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -36,7 +36,10 @@ PURPOSES = {
     "torch": "the modules of the paper, training, evaluation, `adapt`, GPUs",
     "plots": "`matchkernel plot`, charts",
     "explore": "serving the explorer page (saving it needs no extra)",
+    "faiss": "pairs of very many photos",
     "heic": "photos of phones in HEIC",
+    "hub": "models that are named `hf://owner/name`",
+    "colmap": "COLMAP by pip: models from photos; elsewhere its program",
     "kornia": "keypoints and shapes by networks, AdaLAM; with `torch`",
     "baselines": "learned and classic descriptors to compare with; with `kornia` and contrib's OpenCV",
     "peers": "what LightGlue and XFeat need ([how](evaluation.md)); with `kornia`",
@@ -141,10 +144,12 @@ def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--install", action="store_true", help="also install the core here, and measure it")
+    parser.add_argument("--only", help="measure only this extra, and keep the stored numbers of the others")
     options = parser.parse_args()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = [name for name, needs in project["optional-dependencies"].items() if needs]
-    systems = {}
+    before = read_result("install_size") if options.only else {}
+    extras, systems = [options.only] if options.only else extras, before.get("megabytes", {})
     for system in SYSTEMS:
         core = wheels("", system)
         needed = {"core": core, **{extra: wheels(extra, system) - core for extra in extras}}
@@ -152,10 +157,11 @@ def main() -> None:
             [*threads.map(wheel_size, set().union(*needed.values()))]
         own = {"core": [own_size()]}
         sizes = {name: Size.total([*map(wheel_size, urls), *own.get(name, [])]) for name, urls in needed.items()}
-        systems[system] = {name: size.megabytes() for name, size in sizes.items()}
-        for name, values in systems[system].items():
+        measured = {name: size.megabytes() for name, size in sizes.items() if name in extras or not options.only}
+        systems[system] = {**systems.get(system, {}), **measured}
+        for name, values in measured.items():
             print(f"{system:15} {name:12}", *(f"{value:8.1f} MB {kind}" for kind, value in values.items()))
-    result: dict[str, object] = {"megabytes": systems, "extras": "what they add to the core"}
+    result: dict[str, object] = {**before, "megabytes": systems, "extras": "what they add to the core"}
     if options.install:
         result["the core installed here"] = installed_here()
         print(f"the core installed here: {result['the core installed here']} MB")

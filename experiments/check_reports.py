@@ -1,8 +1,9 @@
-"""Compare the tables of the reports and of the docs with the stored results.
+"""Compare the tables of the reports, of the docs and of the README with the stored results.
 
 python experiments/check_reports.py
 
-A checked table lies between `<!-- table: NAME -->` and `<!-- end -->` in a page of experiments/reports or docs.
+A checked table lies between `<!-- table: NAME -->` and `<!-- end -->` in a page of experiments/reports or docs, or in
+the README.
 `reports/tables.json` says how its cells follow from the files of experiments/results: a row has a source `FILE/JOB`,
 all trainings of a model, and a column a formula, the name of a function below with its arguments; "{}" is the source of
 the row. Cells of a column without a formula are not checked, such as names. Exits with 1 if a cell differs.
@@ -20,6 +21,9 @@ from statistics import fmean, stdev, variance
 from typing import Any
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent / "paper"))
+import verdicts
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
@@ -202,6 +206,31 @@ def _weights(patches: int) -> np.ndarray:
     return weights
 
 
+# Verdicts on the paper's claims
+
+
+def loss(source: str) -> str:
+    """The mean training loss at the end."""
+    file, job = source.split("/", 1)
+    return f"{fmean(entry['loss'] for name, entry in read(file).items() if name.rpartition('-seed')[0] == job):.3f}"
+
+
+def verdict(claim: str) -> str:
+    """What the rules say of a claim."""
+    return verdicts.decided(claim)[0]
+
+
+def decides(claim: str) -> str:
+    """The comparison that decided, with its interval."""
+    return verdicts.text(verdicts.deciding(claim))
+
+
+def rate(claim: str, scenario: str, *said: str) -> str:
+    """How often models of a scenario get one of these verdicts, in percent."""
+    found = read("verdict_rates")["rates"][claim][scenario]
+    return f"{100 * sum(found.get(one, 0.0) for one in said):.0f}"
+
+
 # Pairs of photos
 
 
@@ -247,9 +276,18 @@ def _accuracy(source: str, scenes: list[str], limit: int) -> list[np.ndarray]:
     return found
 
 
+def seconds(source: str, stages: list[str]) -> str:
+    """Processor time of stages of FILE/ROW."""
+    file, key = source.split("/", 1)
+    return f"{sum(read(file)['rows'][key][stage] for stage in stages):.2f}"
+
+
 FORMULAS = {
     formula.__name__: formula
-    for formula in (mean, first, every, spread, two, minus, gap, gaps, fpr, fpr_gap, tolerance, photos, poses)
+    for formula in (
+        *(mean, first, every, spread, two, minus, gap, gaps, fpr, fpr_gap, tolerance, photos, poses),
+        *(loss, verdict, decides, rate, seconds),
+    )
 }
 
 
@@ -276,7 +314,8 @@ def main() -> None:
     """Check all pages."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     tables = json.loads((ROOT / "experiments" / "reports" / "tables.json").read_text(encoding="utf-8"))
-    pages = [*sorted((ROOT / "experiments" / "reports").glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+    pages = [ROOT / "README.md", *sorted((ROOT / "experiments" / "reports").glob("*.md"))]
+    pages += sorted((ROOT / "docs").glob("*.md"))
     blocks = {block[1]: block[2] for page in pages for block in BLOCK.finditer(page.read_text(encoding="utf-8"))}
     found = [f"{name}: in no page" for name in tables if name not in blocks]
     found += [f"{name}: not in tables.json" for name in blocks if name not in tables]

@@ -17,7 +17,7 @@ from typing import Any
 from matchkernel.cli.console import run_script
 from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
 from matchkernel.colmap.database import read_database_keypoints
-from matchkernel.colmap.program import analyze
+from matchkernel.colmap.points import analyze
 from matchkernel.data.from_photos import reconstruct_with_sift
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector

@@ -7,8 +7,13 @@ if TYPE_CHECKING:
     from matchkernel.errors import MatchKernelError
     from matchkernel.model.describe import describe
     from matchkernel.model.descriptors import Descriptor, build
+    from matchkernel.model.hub import from_pretrained, save_pretrained
     from matchkernel.model.weights import load, save
+    from matchkernel.photos.extract import extract
+    from matchkernel.photos.match import match
+    from matchkernel.photos.matcher import Matcher
     from matchkernel.photos.pipeline import match_images
+    from matchkernel.photos.verify import verify
     from matchkernel.plots.matches import save_picture
     from matchkernel.runtime.config import VARIANTS, DescriptorConfig
     from matchkernel.runtime.weights import Card, available
@@ -21,13 +26,19 @@ __all__ = [
     "Descriptor",
     "DescriptorConfig",
     "MatchKernelError",
+    "Matcher",
     "available",
     "build",
     "describe",
+    "extract",
+    "from_pretrained",
     "load",
+    "match",
     "match_images",
     "save",
     "save_picture",
+    "save_pretrained",
+    "verify",
 ]
 
 # Each name is imported on first use: importing torch takes seconds, and the command line often does not need it.
@@ -37,13 +48,19 @@ _MODULES = {
     "Descriptor": "model.descriptors",
     "DescriptorConfig": "runtime.config",
     "MatchKernelError": "errors",
+    "Matcher": "photos.matcher",
     "available": "runtime.weights",
     "build": "model.descriptors",
     "describe": "model.describe",
+    "extract": "photos.extract",
+    "from_pretrained": "model.hub",
     "load": "model.weights",
+    "match": "photos.match",
     "match_images": "photos.pipeline",
     "save": "model.weights",
     "save_picture": "plots.matches",
+    "save_pretrained": "model.hub",
+    "verify": "photos.verify",
 }
 
 

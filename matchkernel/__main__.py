@@ -1,5 +1,6 @@
 """The start of `matchkernel` and of `python -m matchkernel`, before the packages of the command line are imported."""
 
+import errno
 import io
 import os
 import signal
@@ -15,6 +16,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) != signal.SIG_IGN:  # a background job ignores them
             signal.signal(number, end_at_once)
+    _open_missing_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # without Greek letters: question marks instead of a traceback
@@ -33,6 +35,23 @@ def main() -> None:
     except SystemExit as end:
         _end_interrupted_threads(end)
         raise
+
+
+def _open_missing_streams() -> None:
+    """If stdout is closed, what is printed must fail, not vanish; and no file may be opened in its place."""
+    while (place := os.open(os.devnull, os.O_RDONLY)) <= 2:
+        pass
+    os.close(place)
+    if sys.stdout is None:
+        sys.stdout = io.TextIOWrapper(_Closed(), write_through=True)
+
+
+class _Closed(io.RawIOBase):
+    def writable(self) -> bool:
+        return True
+
+    def write(self, _: object) -> int:
+        raise OSError(errno.EBADF, "stdout is closed")
 
 
 def _give_up(message: str) -> None:

@@ -147,7 +147,19 @@ PHOTOS = [str(ROOT / "matchkernel" / "data" / "motorcycle" / f"{side}.png") for 
 FEW = ("--keypoints", "300", "--model", "tiny")
 EXTRACT = ("extract", "scene/images", "-o", "features", *FEW)
 QUICK = ("--set", "sampling.steps=2", "--set", "data.synthetic.points=100", "--device", "cpu")
-ADAPT = ("--model", "scene/sparse", "--base", "tiny", "--minutes", "0.02", "--pairs", "8", "--keep", "--device", "cpu")
+ADAPT = (
+    "--from-colmap",
+    "scene/sparse",
+    "--model",
+    "tiny",
+    "--minutes",
+    "0.02",
+    "--pairs",
+    "8",
+    "--keep",
+    "--device",
+    "cpu",
+)
 # What is done before each walk, and the command of the walk.
 WALKS: dict[str, tuple[list[Callable[[], None]], tuple[str, ...]]] = {
     "match": ([], ("match", *PHOTOS, "-o", "x.png", *FEW)),

@@ -1,10 +1,13 @@
 """What the tests share: settings, and data that is made once."""
 
 import gc
+import importlib.util
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -46,6 +49,17 @@ def golden() -> Path:
 def photos_cc0() -> Path:
     """Three real photos with their COLMAP model, see its README."""
     return Path(__file__).parent / "photos_cc0"
+
+
+@pytest.fixture(scope="module", params=["program", "pycolmap"])
+def each_colmap(request) -> Iterator[str]:
+    """COLMAP as program and as package, where they are installed."""
+    is_there = shutil.which("colmap") if request.param == "program" else importlib.util.find_spec("pycolmap")
+    if not is_there:
+        pytest.skip(f"COLMAP's {request.param} is not installed")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("MATCHKERNEL_COLMAP", request.param)
+        yield request.param
 
 
 @pytest.fixture(scope="session")

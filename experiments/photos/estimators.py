@@ -6,6 +6,11 @@ DATA holds `scenes/<scene>/` with images/ and sparse/ (see `matchkernel evaluate
 kept in WORK. Results go to experiments/results/estimators.json; what is there is not measured again. The error of a
 pose is kept as one character, once for each order of the matches of a pair: "1" for at most 1 degree, ... "9", "a" for
 at most 10, "-" for more or for no pose at all. Seconds are processor time of one thread, the median over pairs.
+
+PoseLib and SupeRANSAC (packages poselib, pysuperansac; wheels for x86) were measured apart, on all training scenes:
+
+    python experiments/photos/estimators.py DATA --work WORK --groups validation training others --methods rootsift \
+        --only "refined 0.5" "poselib 1.0" ... --results experiments/results/estimators_x86.json
 """
 
 import argparse
@@ -35,8 +40,11 @@ RESULTS = Path(__file__).parents[1] / "results" / "estimators.json"
 SCENES = {
     "validation": ("sceaux", "british_museum"),
     "training": ("castle", "brandenburg", "liberty", "lund_door", "fox"),
-}
-METHODS = {"validation": ("light-wide", "rootsift", "tiny", "aliked-n16+lightglue"), "training": ("rootsift",)}
+    "others": (
+        "fountain", "cyprus", "sacre_coeur", "kitchen", "monstree", "brighton", "horns", "lewis", "langley",
+    ),
+}  # fmt: skip
+METHODS = {"validation": ("light-wide", "rootsift", "tiny", "aliked-n16+lightglue")}
 KEYPOINTS, MOST_PAIRS, ORDERS = 2000, 30, 3  # keypoints of a photo, pairs of a training scene, orders of the matches
 ITERATIONS, CONFIDENCE = 10_000, 0.9999  # of RANSAC
 DEGREES, NO_POSE = "123456789a", "-"
@@ -105,6 +113,33 @@ def refined(pair: Pair, pixels: float, *, ratios: bool = True, frames: bool = Tr
     return None if found is None else (found.R, found.t)
 
 
+def poselib(pair: Pair, pixels: float, *, progressive: bool = False) -> Pose | None:
+    """PoseLib: five-point solver, LO-RANSAC, and a refinement of the inliers."""
+    ordered = pair[np.argsort(pair.ratios, kind="stable")] if progressive else pair
+    camera = {"model": "SIMPLE_PINHOLE", "width": 1, "height": 1, "params": [pair.focal, 0.0, 0.0]}
+    options = {"max_epipolar_error": pixels, "max_iterations": ITERATIONS, "success_prob": CONFIDENCE}
+    ends = (np.asarray(rays * pair.focal, np.float64) for rays in (ordered.rays_a, ordered.rays_b))
+    estimate = need("poselib", "poselib", "this estimator").estimate_relative_pose
+    found, facts = estimate(*ends, camera, camera, {**options, "progressive_sampling": progressive})
+    length = np.linalg.norm(found.t)
+    return (found.R, found.t / length) if facts["num_inliers"] >= 5 and length > 0 else None
+
+
+def superansac(pair: Pair, pixels: float) -> Pose | None:
+    """SupeRANSAC with its own settings: PROSAC, MAGSAC's score, nested RANSAC, a final optimisation."""
+    package = need("pysuperansac", "pysuperansac", "this estimator")
+    settings, ordered = package.RANSACSettings(), pair[np.argsort(pair.ratios, kind="stable")]
+    settings.inlier_threshold, settings.confidence, settings.max_iterations = pixels, CONFIDENCE, ITERATIONS
+    points = np.column_stack([ordered.rays_a, ordered.rays_b]) * pair.focal
+    centre = -points.min(0)
+    K = [np.array([[pair.focal, 0, x], [0, pair.focal, y], [0, 0, 1]]) for x, y in (centre[:2], centre[2:])]
+    points = np.ascontiguousarray(points + centre)
+    E, inliers, *_ = package.estimateEssentialMatrix(points, *K, (points.max(0) + 1).tolist(), config=settings)
+    if E is None or np.shape(E) != (3, 3) or len(inliers) < 5:
+        return None
+    return decompose_essential(np.asarray(E), np.asarray(inliers, int), ordered.rays_a, ordered.rays_b)
+
+
 ESTIMATORS: dict[str, Callable[[Pair], Pose | None]] = {
     "magsac 0.5": partial(usac, flag=cv2.USAC_MAGSAC, pixels=0.5),
     "refined 0.5": partial(refined, pixels=0.5),
@@ -118,6 +153,11 @@ ESTIMATORS: dict[str, Callable[[Pair], Pose | None]] = {
     "prosac 1.0": partial(prosac, pixels=1.0),
     "magsac 1.0": partial(usac, flag=cv2.USAC_MAGSAC, pixels=1.0),
 }
+OTHERS: dict[str, Callable[[Pair], Pose | None]] = {  # need packages of their own
+    **{f"poselib {pixels}": partial(poselib, pixels=pixels) for pixels in (0.5, 1.0, 2.0)},
+    "poselib 1.0, prosac": partial(poselib, pixels=1.0, progressive=True),
+    **{f"superansac {pixels}": partial(superansac, pixels=pixels) for pixels in (1.0, 2.0, 4.0)},
+}
 
 
 def main() -> None:
@@ -125,15 +165,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--work", type=Path, required=True, help="folder that keeps features and matches")
-    parser.add_argument("--only", nargs="+", default=list(ESTIMATORS), choices=list(ESTIMATORS), help="estimators")
-    parser.add_argument("--groups", nargs="+", default=list(SCENES), choices=list(SCENES))
+    parser.add_argument("--only", nargs="+", default=list(ESTIMATORS), choices=[*ESTIMATORS, *OTHERS])
+    parser.add_argument("--groups", nargs="+", default=["validation", "training"], choices=list(SCENES))
     parser.add_argument("--methods", nargs="+", help="others than those of METHODS")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     about = json.loads(options.results.read_text(encoding="utf-8")) if options.results.is_file() else {"rows": {}}
     with threads(1):
         for group in options.groups:
-            for method in options.methods or METHODS[group]:
+            for method in options.methods or METHODS.get(group, ["rootsift"]):
                 for scene in SCENES[group]:
                     measure(options, about, group, method, scene)
     for row in about["rows"].values():
@@ -145,14 +185,14 @@ def measure(options: argparse.Namespace, about: dict[str, Any], group: str, meth
     """Score the estimators that have no result on the matches of a method in a scene."""
     key = f"{method}/{scene}"
     missing = [name for name in options.only if key not in about["rows"].get(name, {}).get("scenes", {})]
-    pairs = read_pairs(options.data, options.work, method, scene, MOST_PAIRS if group == "training" else None)
+    pairs = read_pairs(options.data, options.work, method, scene, None if group == "validation" else MOST_PAIRS)
     for name in missing:
         errors, seconds = [], []
         for pair in pairs:
             for seed in range(ORDERS):
                 ordered = pair[np.random.default_rng(seed).permutation(len(pair.ratios))]
                 start = time.process_time()
-                pose = ESTIMATORS[name](ordered) if len(ordered.ratios) >= 5 else None
+                pose = (ESTIMATORS | OTHERS)[name](ordered) if len(ordered.ratios) >= 5 else None
                 seconds.append(time.process_time() - start)
                 errors.append(math.inf if pose is None else pose_error(*pose, *pair.truth).worst)
         row = about["rows"].setdefault(name, {"scenes": {}})
@@ -190,8 +230,8 @@ def read_pairs(data: Path, work: Path, method: str, name: str, most_pairs: int |
     folder, file = work / "features" / method / name, work / f"{name}.{method}.indices.npz"
     folder.mkdir(parents=True, exist_ok=True)
     spec = MethodSpec(method, Detector(keypoints=KEYPOINTS))
-    for image, path in scene.images.items():
-        extract_image(spec, image, path, folder / f"{image}.npz")
+    for image in sorted({image for pair in scene.pairs for image in pair}):
+        extract_image(spec, image, scene.images[image], folder / f"{image}.npz")
     loaded = cache(lambda image: load_features(folder / f"{image}.npz"))
     if not file.is_file():
         found = [spec.open().match(loaded(a), loaded(b)) for a, b in scene.pairs]

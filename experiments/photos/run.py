@@ -19,7 +19,8 @@ import platform
 import statistics
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ BASE = Detector(
 NETWORKS = ("keynet", "affnet", "orinet")  # settings of Detector that name a file of BASELINES
 NOT_OURS = ("sift", "rootsift", "desdis-32")  # never saw the training scenes
 DEGREES, NO_POSE = "123456789a", "-"
-PROTOCOL = Protocol(estimator="magsac")  # the only estimator when this study was made
+OF_PROTOCOL = ("estimator", "pixels")  # the others of Candidate.how are fields of MethodSpec
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,20 @@ class Candidate:
     method: str  # "detect": only keypoints are found, for `seconds`
     changes: dict[str, Any]  # of BASE
     filter: str
+    how: dict[str, Any] = field(default_factory=dict)  # estimator, pixels, engine, aligned
+
+    @property
+    def protocol(self) -> Protocol:
+        """How its poses are scored; MAGSAC was the only estimator when the first steps were."""
+        given = {name: value for name, value in self.how.items() if name in OF_PROTOCOL}
+        return Protocol(**{"estimator": "magsac", **given})
 
     @property
     def key(self) -> str:
         """The name of its results."""
         changes = " ".join(f"{name}={value}" for name, value in sorted(self.changes.items()))
-        return " | ".join(part for part in (self.method, changes, self.filter) if part)
+        how = " ".join(f"{name}={value}" for name, value in sorted(self.how.items()))
+        return " | ".join(part for part in (self.method, changes, self.filter, how) if part)
 
     def spec(self, weights: Path, device: str) -> MethodSpec:
         """What evaluate_photos is given."""
@@ -72,7 +81,8 @@ class Candidate:
         detector = replace(BASE, **{**self.changes, **networks})
         is_guided = self.filter.startswith("guided:")
         kept = self.filter.replace("guided:", "ratio:")
-        return MethodSpec(str(file) if file.is_file() else text, detector, kept, device, guided=is_guided)
+        more = {name: value for name, value in self.how.items() if name not in OF_PROTOCOL}
+        return MethodSpec(str(file) if file.is_file() else text, detector, kept, device, guided=is_guided, **more)
 
 
 def main() -> None:
@@ -113,14 +123,16 @@ def score_poses(
         most = MOST_PAIRS if group == "training" else None
         scenes = [read_scene(options.data / "scenes" / name, most_pairs=most) for name in names] if missing else []
         about["scenes"] = {**about.get("scenes", {}), **sizes_of(scenes, about.get("scenes", {}), path)}
-        about |= {"format": 1, "protocol": vars(PROTOCOL)}
+        about |= {"format": 1, "protocol": vars(Candidate("", {}, "").protocol)}
         for start in range(0, len(missing), options.batch):
             if time.monotonic() > end:
                 print(f"time is up: {len(missing) - start} candidates on {group} scenes are left", flush=True)
                 return
             batch = missing[start : start + options.batch]
-            specs = [one.spec(options.weights, options.device) for one in batch]
-            results = evaluate_photos(scenes, specs, PROTOCOL, work=options.work, workers=options.workers)
+            results = []
+            for protocol, part in groupby(batch, key=lambda one: one.protocol):
+                specs = [one.spec(options.weights, options.device) for one in part]
+                results += evaluate_photos(scenes, specs, protocol, work=options.work, workers=options.workers)
             for one, result in zip(batch, results, strict=True):
                 rows[one.key] = compact(result, scenes_of(rows, one.key))
                 about["versions"] = result["versions"]
@@ -132,6 +144,8 @@ def groups_of(step: str, method: str) -> tuple[str, ...]:
     """The groups of scenes that a method is scored on: our weights were trained on the training scenes."""
     if step == "test":
         return ("test",)
+    if step == "matchers":
+        return ("validation", "test")
     return ("training", "validation") if step == "keypoints" and method in NOT_OURS else ("validation",)
 
 

@@ -1,7 +1,7 @@
 """Turn the second photo of every pair of a scene, so that `matchkernel evaluate photos` shows what turning costs.
 
     python experiments/photos/turned_scene.py SCENES/sceaux OUT --angles 0 45 90 180
-    matchkernel evaluate photos OUT/sceaux@* --model light-wide --filter ratio --filter context
+    matchkernel evaluate photos OUT/sceaux@* --model light-wide --matcher ratio --matcher context
 
 Writes a scene for each angle, with the photos, turned copies of them, a COLMAP model in text files and the pairs (A, B
 turned). Only the second photo is turned. A camera turned about its axis keeps its focal length and its radial
@@ -9,6 +9,7 @@ distortion, and its principal point turns with the photo, so that the true poses
 """
 
 import argparse
+import shutil
 from pathlib import Path
 
 import cv2
@@ -38,9 +39,11 @@ def main() -> None:
         cameras, images = [], []
         for name, path in scene.images.items():
             pixels, camera = cv2.imread(str(path)), model.cameras[poses[name].camera]
+            shutil.copyfile(path, folder / "images" / name)
             for degrees, title in ((0.0, name), (angle, turned_name(name))):
                 picture, matrix = turned(pixels, degrees)
-                cv2.imwrite(str(folder / "images" / title), picture)
+                if title != name:
+                    cv2.imwrite(str(folder / "images" / title), picture)
                 cameras.append(camera_line(len(cameras) + 1, camera, picture.shape, pixels.shape, matrix))
                 images.append(image_line(len(images) + 1, title, poses[name], np.deg2rad(degrees)))
         (folder / "sparse" / "cameras.txt").write_text("".join(cameras), encoding="ascii")

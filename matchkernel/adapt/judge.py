@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from matchkernel.adapt.learn import Learned
+from matchkernel.adapt.learn import MOST_MINUTES, Learned
 from matchkernel.data.patch_set import PatchSet
 from matchkernel.data.split import Counts
 from matchkernel.evaluation.patch_sets import average_precisions
@@ -26,6 +26,7 @@ from matchkernel.geometry.detect import Detector
 from matchkernel.model.describe import describe
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.photos.nearest import find_nearest
+from matchkernel.runtime.weights import available
 from matchkernel.storage.work import Progress
 
 QUERIES, DRAWS, SEED = 3000, 1000, 0
@@ -73,6 +74,7 @@ class Adapted:
     gains: list[Gain] = field(default_factory=list)  # on the test part, retrieval first; none if nothing improved
     elsewhere: list[Gain] = field(default_factory=list)  # on other data: what was forgotten
     weights: Path | None = None  # None if the base is kept
+    model: str = "light-wide"  # the weights before
 
     @property
     def is_better(self) -> bool:
@@ -82,14 +84,25 @@ class Adapted:
 
     @property
     def verdict(self) -> str:
-        """One line."""
-        if not self.gains:
-            return "no update made validation better: keep the base"
-        if self.is_better:
-            return "better on the test part"
-        worse = next((gain.measure for gain in self.gains if gain.verdict == "worse"), None)
-        reason = f"{worse} got worse" if worse else "the gain is within noise"
-        return f"{reason} on the test part: keep the base"
+        """Which weights to use, what was measured, and whether a longer training would be a fairer try."""
+        score, updates = self.gains[0] if self.gains else None, f"{self.learned.step:,} updates"
+        if score is None:
+            first, last = self.learned.first_map, self.learned.last_map
+            change = f"made them {'slightly ' * (last > first - 0.02)}worse" if last < first else "changed nothing"
+            did, is_open = f"{change} ({100 * first:.1f} → {100 * last:.1f})", True
+        else:
+            did = f"changed retrieval on photos held out from {100 * score.before:.1f} to {100 * score.after:.1f}"
+            worse = [gain.measure for gain in self.gains if gain.verdict == "worse"]
+            if self.is_better:
+                return f"Use the adapted weights: {updates} {did}, and nothing measured there got worse."
+            is_open = not worse
+            did += f", but {' and '.join(worse)} got worse" if worse else ", within noise"
+        keep = f"Keep {'the shipped weights' if self.model in available() else Path(self.model).name}"
+        if self.learned.is_enough:
+            return f"{keep}: your photos need no adapting. {updates} {did}." if is_open else f"{keep}: {updates} {did}."
+        fairer = self.learned.fair_minutes
+        hint = f"a GPU{f' or `--minutes {fairer}`' * (fairer <= MOST_MINUTES)} would be a fairer try"
+        return f"{keep}. {updates}, too few to tell, {did}; {hint}."
 
 
 def describe_set(model: Descriptor, patch_set: PatchSet, device: str) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Train from the base on the photos' own patches: as many updates as the time allows, stopped early by validation."""
 
+import math
 import shutil
 import time
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ import numpy as np
 
 from matchkernel.adapt.settings import AdaptSettings, Record
 from matchkernel.data.patch_set import PatchSet, open_patch_set
+from matchkernel.errors import ArgumentError
 from matchkernel.runtime.weights import read_card
 from matchkernel.storage.work import Say
 from matchkernel.training.checkpoint import find_checkpoint, read_checkpoint
@@ -21,8 +23,11 @@ from matchkernel.training.loop import train
 TRIAL, TRIAL_ON_GPU = 4, 60  # updates by which the speed is measured
 SHARE = 0.8  # of the time that is planned for updates; the rest is for validations and a machine that slows down
 MIN_UPDATES = 20
+ENOUGH = 100  # updates of 512 pairs gain most of what longer trainings do (experiments/reports/2026-11-16-adapt.md)
+MINUTES, MOST_MINUTES = 10.0, 60.0  # without --minutes: at least, and at most where ENOUGH updates need more
 MAX_PAIRS = 2400 * 1024  # in all updates: more were not measured
 VALIDATIONS, PATIENCE = 10, 4  # how often; and how many without a better one end the training
+NO_BETTER = f"{PATIENCE} validations brought nothing better"
 
 Parts = Mapping[str, PatchSet]  # "training" and "validation"
 
@@ -36,42 +41,64 @@ class Learned:
     best_step: int
     best_map: float
     first_map: float
+    last_map: float
     seconds: float
     why: str
+
+    @property
+    def is_enough(self) -> bool:
+        """True if more updates would hardly gain more: ENOUGH were made, or nothing got better on the way there."""
+        return self.step >= ENOUGH or (self.steps >= ENOUGH and self.why == NO_BETTER)
+
+    @property
+    def fair_minutes(self) -> int:
+        """Minutes that ENOUGH updates at this speed take, a multiple of five."""
+        return _minutes_of(ENOUGH * self.seconds / max(self.step, 1))
 
 
 def learn(sets: Parts, folder: Path, settings: AdaptSettings, device: str, record: Record, say: Say) -> Learned | None:
     """Train into <folder>/run; a stopped or killed training goes on. None if the process was asked to end.
 
     <folder>/run/best.safetensors are the best weights on validation so far. The record keeps the number of updates and
-    how the training ended; `say` is called with the state of the training at every line of its log.
+    how the training ended; `say` is called with the state of the training at every line of its log. With other minutes
+    than before the training begins again.
     """
+    if record.get("plan", {}).get("asked", settings.minutes) != settings.minutes:
+        say("training again: --minutes has changed")
+        record.forget("plan", "learned", "scores")
+        shutil.rmtree(folder)
     if "learned" in record:
         return Learned(**record["learned"])
     folder.mkdir(parents=True, exist_ok=True)
     run = folder / "run"
     if "plan" not in record:
         begun = time.perf_counter()
-        planned = _planned_steps(sets, folder, settings, device, begun)
-        if planned is None:
+        speed = _speed(sets, folder, settings, device)
+        if speed is None:
             return None
-        record.finish("plan", {"steps": planned, "seconds": round(time.perf_counter() - begun, 1)})
-    steps = int(record["plan"]["steps"])
+        seconds, pairs = time.perf_counter() - begun, training_config(sets, settings, 1).sampling.pairs
+        minutes = settings.minutes or worthwhile_minutes(speed, pairs)
+        steps = planned_updates(speed, pairs, 60 * minutes - seconds)
+        plan = {"asked": settings.minutes, "minutes": minutes, "steps": steps, "seconds": round(seconds, 1)}
+        record.finish("plan", plan)
+    steps, minutes = int(record["plan"]["steps"]), float(record["plan"]["minutes"])
+    say(f"training for at most {minutes:g} minutes")
     checkpoint = find_checkpoint(run)
-    watch = _Watch(max(1.0, 60 * settings.minutes - record["plan"]["seconds"]), steps, say)
+    watch = _Watch(max(1.0, 60 * minutes - record["plan"]["seconds"]), steps, say)
     if checkpoint is not None:
         watch.go_on(run, read_checkpoint(checkpoint).step)
     config, resume = training_config(sets, settings, steps), checkpoint is not None
     outcome = train(config, run, resume=resume, device=device, report=watch.see, stop_when=watch.must_stop)
     if not outcome.is_finished and not watch.why:
         return None
-    best, first = outcome.best, _validations(run)[0]
+    best, maps = outcome.best, [float(entry["map"]) for entry in _validations(run)]
     learned = Learned(
         step=outcome.step,
         steps=steps,
         best_step=int(best["step"]),
         best_map=best["map"],
-        first_map=float(first["map"]),
+        first_map=maps[0],
+        last_map=maps[-1],
         seconds=round(watch.before + watch.seconds(), 1),
         why=watch.why or "all updates were made",
     )
@@ -81,7 +108,7 @@ def learn(sets: Parts, folder: Path, settings: AdaptSettings, device: str, recor
 
 def training_config(sets: Parts, settings: AdaptSettings, steps: int, **tables: Any) -> TrainingConfig:
     """The run: the base's own loss and augmentation, a low rate, and the base as a teacher of its own rows."""
-    before = read_card(settings.base).training
+    before = read_card(settings.model).training
     own = {name: before[name] for name in ("loss", "augmentation") if isinstance(before.get(name), dict)}
     own["augmentation"] = {**own.get("augmentation", {}), "zoom_octaves": 0.0}  # the patches are cut as for matching
     points = paired_points(sets["training"])
@@ -90,7 +117,7 @@ def training_config(sets: Parts, settings: AdaptSettings, steps: int, **tables: 
     values: dict[str, Any] = {
         **own,
         "seed": settings.seed,
-        "start": {"weights": settings.base, "layers": settings.layers},
+        "start": {"weights": settings.model, "layers": settings.layers},
         "data": {
             "train": [str(sets["training"].folder)],
             "mix": list(settings.mix),
@@ -106,7 +133,7 @@ def training_config(sets: Parts, settings: AdaptSettings, steps: int, **tables: 
         },
     }
     if settings.remember:
-        values["teacher"] = {"weights": [settings.base], "rows": settings.remember, "pairs": 1.0}
+        values["teacher"] = {"weights": [settings.model], "rows": settings.remember, "pairs": 1.0}
     return TrainingConfig.from_dict({**values, **tables})
 
 
@@ -144,7 +171,7 @@ class _Watch:
         """A validation."""
         self.best, self.since = max(self.best, score), 0 if score > self.best else self.since + 1
         if self.since >= PATIENCE:
-            self.why = f"{PATIENCE} validations brought nothing better"
+            self.why = NO_BETTER
 
     def go_on(self, run: Path, step: int) -> None:
         """Take in the validations of a run that goes on after this update, and the share of the time that it took."""
@@ -161,8 +188,8 @@ class _Watch:
         return bool(self.why)
 
 
-def _planned_steps(sets: Parts, folder: Path, settings: AdaptSettings, device: str, begun: float) -> int | None:
-    """As many updates as fit into the time that a short trial of the speed leaves; None if asked to end."""
+def _speed(sets: Parts, folder: Path, settings: AdaptSettings, device: str) -> float | None:
+    """Pairs per second in a short trial; None if the process was asked to end."""
     trial, speeds = folder / "trial", []
     shutil.rmtree(trial, ignore_errors=True)
     count = TRIAL if device == "cpu" else TRIAL_ON_GPU
@@ -170,9 +197,22 @@ def _planned_steps(sets: Parts, folder: Path, settings: AdaptSettings, device: s
     config = training_config(sets, settings, count, data=data, loop={"log_every": count // 2})
     outcome = train(config, trial, device=device, report=lambda line: speeds.append(line.patches_per_second))
     shutil.rmtree(trial, ignore_errors=True)
-    if not outcome.is_finished:
-        return None
-    return planned_updates(speeds[-1] / 2, config.sampling.pairs, 60 * settings.minutes - (time.perf_counter() - begun))
+    return speeds[-1] / 2 if outcome.is_finished else None
+
+
+def worthwhile_minutes(pairs_per_second: float, pairs: int) -> float:
+    """MINUTES, or as many more as ENOUGH updates need; refuses more than MOST_MINUTES, which nobody has asked for."""
+    minutes = _minutes_of(ENOUGH * pairs / pairs_per_second / SHARE)
+    if minutes > MOST_MINUTES:
+        raise ArgumentError(
+            f"{ENOUGH} updates, fewer than which tell little, would take {minutes} minutes here: use a GPU, or the"
+            f" same command with --minutes {minutes}"
+        )
+    return max(MINUTES, float(minutes))
+
+
+def _minutes_of(seconds: float) -> int:
+    return 5 * math.ceil(seconds / 300)
 
 
 def planned_updates(pairs_per_second: float, pairs: int, left: float) -> int:

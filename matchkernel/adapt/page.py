@@ -35,8 +35,8 @@ def write_page(
     )
     training = (
         f"{learned.step:,} of {learned.steps:,} updates in {learned.seconds:.0f} s, ended because {learned.why};"
-        f" best validation mAP {100 * learned.best_map:.2f} after update {learned.best_step:,}, the base has"
-        f" {100 * learned.first_map:.2f}."
+        f" best validation mAP {100 * learned.best_map:.2f} after update {learned.best_step:,},"
+        f" {100 * learned.first_map:.2f} before."
     )
     gains = [
         _table(title, part)
@@ -45,15 +45,15 @@ def write_page(
     ]
     curves = _drawn("Loss and validation", partial(training_picture, result.folder / "training" / "run"))
     sections = [
-        Section("Gain", tuple(gains), f"Verdict: {result.verdict}."),
+        Section("Gain", tuple(gains), summary=result.verdict),
         Section("Data", (counts, *_sheets(result))),
         Section("Training", tuple(curves), training),
         Section("Matches of test photos", tuple(_matches(result, scene, settings, device))),
     ]
     name = _scene_name(photos)
-    weights = result.weights.name if result.weights else "the base is kept"
-    facts = (("base", settings.base), ("photos", name), ("weights", weights))
-    page = Report(f"Adapted to {name}", tuple(s for s in sections if s.blocks or s.note), facts)
+    weights = result.weights.name if result.weights else "the same: the others are not kept"
+    facts = (("weights before", settings.model), ("photos", name), ("weights after", weights))
+    page = Report(f"Adapted to {name}", tuple(s for s in sections if s.blocks or s.note or s.summary), facts)
     return write_report(page, result.folder)
 
 
@@ -104,7 +104,7 @@ def _matches(result: Adapted, scene: EvaluationScene, settings: AdaptSettings, d
     pair = scene.pairs[len(scene.pairs) // 2]
     a, b = (scene.images[name] for name in pair)
     limit = Filter("ratio", ratio=read_card(candidate).match_ratio or LEARNED_RATIO)  # the same for both
-    for title, weights in (("before", settings.base), ("after", str(candidate))):
+    for title, weights in (("before", settings.model), ("after", str(candidate))):
 
         def draw(path: Path, weights: str = weights, title: str = title) -> None:
             found = match_images(a, b, weights, device=device, engine="torch", keypoints=KEYPOINTS, filter=limit)

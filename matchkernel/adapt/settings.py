@@ -16,15 +16,17 @@ RECORD = "adapt.json"
 class AdaptSettings:
     """What is adapted, for how long, and how. Options of `matchkernel adapt` are derived from these fields."""
 
-    base: str = setting("light", about="weights to adapt: a name, or a .safetensors file")
-    minutes: float = setting(10.0, above=0, high=10_000, about="minutes of training; cutting and scoring come on top")
+    model: str = setting("light-wide", about="weights to adapt: a name, or a .safetensors file")
+    minutes: float | None = setting(
+        None, above=0, high=10_000, about="minutes of training (default: 10, up to 60 where 100 updates need more)"
+    )
     layers: str = setting(
         "all", choices=("all", "last", "head"), about="which layers are trained: all, last (and the head) or head"
     )
     rate: float = setting(0.1, above=0, high=1e6, about="highest learning rate")
     pairs: int = setting(512, low=2, high=2**16, about="pairs of patches per update; fewer if there are fewer points")
     remember: float = setting(
-        1.0, low=0, high=1e6, about="weight of the distance from the base's descriptors; 0 for none"
+        1.0, low=0, high=1e6, about="weight of the distance from the descriptors of --model; 0 for none"
     )
     mix: tuple[str, ...] = setting((), about="patch set for half of the pairs; may be given several times")
     check: tuple[str, ...] = setting((), about="patch set to measure forgetting on; may be given several times")
@@ -51,6 +53,12 @@ class Record(dict[str, Any]):
                 self.update(json.loads(read_small_text(self.path)))
             except (ValueError, TypeError, RecursionError):
                 raise FileError(f"{self.path}: is not a valid JSON object; choose another --out") from None
+
+    def forget(self, *stages: str) -> None:
+        """Drop the results of stages that are made again."""
+        for stage in stages:
+            self.pop(stage, None)
+        write_json(self.path, self)
 
     def finish(self, stage: str, result: Any) -> None:
         """Keep the result of a stage."""

@@ -73,7 +73,7 @@ def adapt(
     out: str | Path,
     settings: AdaptSettings | None = None,
     *,
-    model: str | Path | None = None,
+    from_colmap: str | Path | None = None,
     database: str | Path | None = None,
     device: str = "auto",
     say: Say = lambda line: None,
@@ -85,7 +85,7 @@ def adapt(
         photos: folder of photos.
         out: folder of everything; running it again with the same settings goes on there.
         settings: what to adapt, and how.
-        model: folder of a COLMAP model of the photos (default: they are reconstructed first).
+        from_colmap: folder of a COLMAP model of the photos (default: they are reconstructed first).
         database: its database (default: database.db in the model's folder or beside it).
         device: cpu, cuda or auto.
         say: called with the name of each stage, with the numbers of photos, points and patches of each part, and with
@@ -100,9 +100,9 @@ def adapt(
     need("matplotlib.figure", "plots", "drawing the report")
     device = chosen_device(device).type
     check_photo_folder(photos)
-    given = _given_source(photos, model, database)
+    given = _given_source(photos, from_colmap, database)
     check_folder(out, photos, *([given.sparse] if given else []))
-    _check_sets(settings)
+    _check_inputs(settings)
     if given is not None:
         _say_missing(given, say)
     made_with = _made_with(settings, photos, given)
@@ -123,7 +123,7 @@ def adapt(
         learned = learn(sets, out / TRAINING, settings, device, record, say)
         if learned is None:
             return None
-        result = Adapted(out, {name: _count(part) for name, part in sets.items()}, learned)
+        result = Adapted(out, {name: _count(part) for name, part in sets.items()}, learned, model=settings.model)
         if learned.best_step:
             if "scores" not in record:
                 record.finish("scores", _scores(run, sets["test"], scenes))
@@ -149,16 +149,14 @@ def best_so_far(out: str | Path) -> Path | None:
 # Before anything is begun
 
 
-def _given_source(photos: Path, model: str | Path | None, database: str | Path | None) -> Source | None:
-    if model is None:
+def _given_source(photos: Path, from_colmap: str | Path | None, database: str | Path | None) -> Source | None:
+    if from_colmap is None:
         if database is not None:
-            raise ArgumentError("--database belongs to --model, which is not given")
+            raise ArgumentError("--database belongs to --from-colmap, which is not given")
         return None
-    sparse = Path(model)
+    sparse = Path(from_colmap)
     if not sparse.is_dir():
-        raise FileError(
-            f"{model}: no such folder; --model is a COLMAP model of the photos, weights are given by --base"
-        )
+        raise FileError(f"{from_colmap}: no such folder; --from-colmap takes a COLMAP model of the photos")
     beside = [place / "database.db" for place in (sparse, sparse.parent, sparse.parent.parent)]
     found = Path(database) if database is not None else next((path for path in beside if path.is_file()), None)
     if found is None:
@@ -174,7 +172,9 @@ def _say_missing(source: Source, say: Say) -> None:
         say(f"{len(missing)} of the model's {len(names)} photos are not in {source.photos}, such as {missing[0]!r}")
 
 
-def _check_sets(settings: AdaptSettings) -> None:
+def _check_inputs(settings: AdaptSettings) -> None:
+    if os.path.isdir(settings.model):  # noqa: PTH112 - False for a name too long
+        raise ArgumentError(f"{settings.model}: is a folder; --model takes weights, --from-colmap a COLMAP model")
     side = CutSettings().size
     for place in (*settings.mix, *settings.check):
         found = open_patch_set(place)
@@ -186,15 +186,15 @@ def _check_sets(settings: AdaptSettings) -> None:
 
 
 def _made_with(settings: AdaptSettings, photos: Path, given: Source | None) -> dict[str, Any]:
-    """What a folder is made with; a second run must agree, except for --keep."""
+    """What a folder is made with; a second run must agree, except for --keep and --minutes."""
     files = [] if given is None else [given.database, *sorted(given.sparse.glob("*.*"))]
     content = {
         **asdict(settings),
-        "base_sha256": state_digest(load(settings.base)),
+        "model_sha256": state_digest(load(settings.model)),
         "photos": photo_hashes(photos),
-        "model": [file_hash(path) for path in files if path.is_file()],
+        "colmap": [file_hash(path) for path in files if path.is_file()],
     }
-    del content["keep"]
+    del content["keep"], content["minutes"]  # other minutes: the patches stay, see learn
     return dict(json.loads(json.dumps(content)))  # tuples become lists, as in the file
 
 
@@ -210,8 +210,8 @@ def _open_record(out: Path, made_with: dict[str, Any]) -> Record:
         record.finish("made with", made_with)
         return record
     name, now, before = found
-    reasons = {"photos": "other photos", "base_sha256": "other weights in the file of --base"}
-    reasons["model"] = "another COLMAP model or database, or without one"
+    reasons = {"photos": "other photos", "model_sha256": "other weights in the file of --model"}
+    reasons["colmap"] = "another COLMAP model or database, or without one"
     what = reasons.get(name.partition(".")[0], f"{name} = {before!r}, not {now!r}")
     raise ArgumentError(f"{out}: was begun with {what}; use the same, or another --out")
 
@@ -227,11 +227,12 @@ def _contents(out: Path) -> set[str]:
 def _reconstructed(run: Run, photos: Path) -> Source:
     place = run.out / RECONSTRUCTION
     if not place.exists():
-        summary = reconstruct(photos, place, run.settings.base, say=run.say, progress=run.progress)
+        summary = reconstruct(photos, place, run.settings.model, say=run.say, progress=run.progress)
         for name, reason in summary.skipped.items():
             run.say(f"left out: {name} ({reason})")
         run.say(f"{summary.registered} of {summary.images} photos reconstructed, {summary.points:,} points")
-    return Source(photos, place / "sparse", place / "database.db")
+    converted = place / "photos"  # such as HEIC
+    return Source(converted if converted.is_dir() else photos, place / "sparse", place / "database.db")
 
 
 def _cut(run: Run, source: Source) -> dict[str, PatchSet]:
@@ -264,7 +265,7 @@ def _scene(name: str, source: Source, part: PatchSet) -> EvaluationScene:
 def _scores(run: Run, test: PatchSet, scenes: dict[str, EvaluationScene]) -> dict[str, list[dict[str, Any]]]:
     """Calibrate the best weights on validation, then score them beside the base on the test part and elsewhere."""
     run.say("calibrating distance and ratio on the validation photos")
-    base, candidate = run.settings.base, run.out / TRAINING / "candidate.safetensors"
+    base, candidate = run.settings.model, run.out / TRAINING / "candidate.safetensors"
     model, card = load(run.out / TRAINING / "run" / "best.safetensors"), read_card(base)
     distance, ratio = calibrate_limits(model, scenes["validation"], run.device, run.progress)
     distance, ratio = distance or card.match_threshold, ratio or card.match_ratio  # where too few matches are correct
@@ -291,8 +292,8 @@ def _write_weights(result: Adapted, settings: AdaptSettings) -> Path:
     """The adapted weights with a card: base, data, scores before and after."""
     target, model = result.folder / ADAPTED, load(result.folder / "training" / "candidate.safetensors")
     metrics = {gain.measure: {"before": gain.before, "after": gain.after} for gain in result.gains}
-    base = read_card(settings.base)
-    other = {**model.card.other, "adapted_from": f"{settings.base} {base.sha256[:16]}", "verdict": result.verdict}
+    base = read_card(settings.model)
+    other = {**model.card.other, "adapted_from": f"{settings.model} {base.sha256[:16]}", "verdict": result.verdict}
     terms = f"{base.licence or 'none given'} (of the base; the photos it was adapted to may have terms of their own)"
     save(model, target, replace(model.card, licence=terms, metrics=metrics, other=other))
     return target

@@ -20,7 +20,7 @@ def adapt(
     photos: Annotated[Path, typer.Argument(help="folder of photos of one scene")],
     out: Annotated[Path, typer.Option("--out", "-o", help="output folder; run the command again to resume")],
     settings: AdaptSettings,
-    model: Annotated[
+    from_colmap: Annotated[
         Path | None, typer.Option(help="folder of a COLMAP model of the photos (default: reconstruct them)")
     ] = None,
     database: Annotated[
@@ -39,7 +39,7 @@ def adapt(
                 photos,
                 out,
                 settings,
-                model=model,
+                from_colmap=from_colmap,
                 database=database,
                 device=device,
                 say=bar.announce,
@@ -52,14 +52,14 @@ def adapt(
     if result is None:
         say(f"stopped; run the same command again to resume {out}")
         raise typer.Exit(128 + signal.SIGTERM)  # there is no result yet
-    _show(result, settings.base, as_json)
+    _show(result, settings.model, as_json)
 
 
-def _show(result: "Adapted", base: str, as_json: bool) -> None:
+def _show(result: "Adapted", model: str, as_json: bool) -> None:
     for gain in (*result.gains, *result.elsewhere):
         answer(f"{gain.place}: {gain.text()}", as_json)
     answer(result.verdict, as_json)
-    say(f"-> {result.weights}" if result.weights else f"use {base} as before; report: {result.folder / 'report.html'}")
+    say(f"-> {result.weights}" if result.weights else f"use {model} as before; report: {result.folder / 'report.html'}")
     if as_json:
         gains = {"test": result.gains, "elsewhere": result.elsewhere}
         scores = {name: [gain.to_json() for gain in part] for name, part in gains.items()}

@@ -16,6 +16,8 @@ from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 if TYPE_CHECKING:
     from matchkernel.collection.reconstruct import Summary
 
+SHOWN_REASONS = 100
+
 
 @options.with_settings
 def colmap(
@@ -31,9 +33,12 @@ def colmap(
     only: options.Only = None,
     listed: options.Listed = None,
     features: Annotated[
-        Path | None, typer.Option(help="folder of features that `extract` made with the same settings")
+        Path | None, typer.Option(help="folder of features that `extract` made; settings not given are theirs")
     ] = None,
     masks: options.Masks = None,
+    undistort: Annotated[
+        bool, typer.Option("--undistort", help="also write OUT/undistorted, which trainers of Gaussian splats read")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Reconstruct scenes from our features and matches with COLMAP, which verifies them and builds the model."""
@@ -54,6 +59,7 @@ def colmap(
             listed=listed,
             features=features,
             masks=masks,
+            undistort=undistort,
             workers=pool,
             say=progress.announce,
             progress=progress,
@@ -65,12 +71,10 @@ def colmap(
 
 
 def _say_summary(found: "Summary", rest: str) -> None:
-    from matchkernel.storage.photo_folders import first_names
-
-    if found.refused:
-        say(f"refused by COLMAP: {first_names(found.refused)}")
-    if found.unregistered:
-        say(f"in no model: {first_names(found.unregistered)}")
+    for name, reason in list(found.reasons.items())[:SHOWN_REASONS]:
+        say(f"not in the model: {name}: {reason}")
+    if len(found.reasons) > SHOWN_REASONS:
+        say(f"and {len(found.reasons) - SHOWN_REASONS} more: see reasons in summary.json")
     others = f", and {len(found.models) - 1} smaller models ({found.models[1:]} images)" * (len(found.models) > 1)
     counts = f"{found.registered} of {found.images} images{others}, {found.points:,} points"
     counts += f" seen in {found.track_length:.2f} images on average"

@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
 from matchkernel.errors import MatchKernelError, WorkError
 from matchkernel.storage.work import announce_end, end_at_once
@@ -44,14 +45,29 @@ SECONDS_OF_SPEED = 300.0  # the speed is the average over this time
 show_traceback: ContextVar[bool] = ContextVar("show_traceback", default=False)
 
 
-class _Console(Console):
+# What a terminal would obey instead of showing it, such as in the name of a file, and what turns the direction of text.
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def visible(text: str) -> str:
+    """A text with its control characters written as in Python: `\\x1b`."""
+    return CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+class _SafeConsole(Console):
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Text of a line or of the cell of a table."""
+        return super().render_str(visible(text), **options)
+
+
+class _Console(_SafeConsole):
     def on_broken_pipe(self) -> None:
         """Leave it to user_errors; rich itself would exit with 1, the code of failed work."""
         raise BrokenPipeError
 
 
 stdout = _Console(emoji=False)
-stderr = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
+stderr = _SafeConsole(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
 
 def say(line: str) -> None:

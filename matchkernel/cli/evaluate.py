@@ -16,6 +16,7 @@ from matchkernel.cli.options import Engine, Json, weight_files, with_settings
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.epipolar import Estimator
+from matchkernel.photos.match import FILTER_HELP
 from matchkernel.photos.nearest import Distance
 from matchkernel.runtime.config import TORCH
 
@@ -195,10 +196,13 @@ def photos(
     ],
     filters: Annotated[
         list[str] | None,
-        typer.Option("--filter", help="none, ratio, ratio:0.85, distance, either, both, adalam; may be repeated"),
+        typer.Option("--matcher", "--filter", help=f"{FILTER_HELP}; may be repeated"),
     ] = None,
     guided: Annotated[
         bool, typer.Option("--guided", help="match again among keypoints that agree with an epipolar geometry")
+    ] = False,
+    align: Annotated[
+        bool, typer.Option("--align", help="align the two points of a match before the pose is estimated")
     ] = False,
     budget: Annotated[
         list[int] | None,
@@ -239,7 +243,8 @@ def photos(
     from matchkernel.storage.files import check_folder
 
     detectors = [replace(detector, keypoints=number) for number in budget or [detector.keypoints]]
-    specs = _photo_methods(model, detectors, filters or ["ratio"], device=device, engine=engine, guided=guided)
+    options = {"device": device, "engine": engine, "guided": guided, "aligned": align}
+    specs = _photo_methods(model, detectors, filters or ["ratio"], **options)
     check_target(out, len(specs) > 1, *scenes, *weight_files(*(spec.text for spec in specs)))
     if work is not None:
         check_folder(work, *scenes)

@@ -50,6 +50,7 @@ def explore(
         if not open_browser or settings != ExploreSettings(model=settings.model, keypoints=settings.keypoints):
             raise ArgumentError("--host, --port and --no-open are for the page that is served, not for --save")
         check_output(save, *photos, suffixes=(".html",))
+        _ask_to_replace(save)
     report = _report(results) if results else None
     pair = (read_photo(photos[0], settings), read_photo(photos[1], settings)) if photos else None
     if save is not None:
@@ -59,6 +60,18 @@ def explore(
         say(f"-> {save}, {size / 1e6:.1f} MB")
     else:
         _serve(settings, pair, report, open_browser)
+
+
+def _ask_to_replace(path: Path) -> None:
+    """Go on if there is no such file, or if whoever sits at the terminal wants it replaced."""
+    if not path.exists():
+        return
+    try:
+        is_wanted = typer.confirm(f"{path} exists. Replace it?", err=True)
+    except typer.Abort:  # nobody answers
+        is_wanted = False
+    if not is_wanted:
+        raise ArgumentError(f"{path}: already exists; choose another name")
 
 
 def _serve(

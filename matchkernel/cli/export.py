@@ -37,7 +37,7 @@ def export(
 
     if int8 != bool(calibrate):
         raise ArgumentError("--int8 and --calibrate SET belong together: ranges of 8 bits are chosen on patches")
-    check_output(out, *weight_files(model), suffixes=(".onnx",))
+    check_output(out, *weight_files(model), *(calibrate or []), suffixes=(".onnx",))
     network = build(model, generator=torch.Generator().manual_seed(0)) if untrained else load(model)
     card = {"weights": "random, for trying out only"} if untrained else None
     if calibrate:

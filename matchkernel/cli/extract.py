@@ -54,7 +54,7 @@ def extract(
     if as_json:
         seconds = {"seconds": stages.rounded()} if profile else {}
         print(json.dumps({**asdict(report), "ignored": photos.ignored, "on": label, **rate, **seconds}))
-    counts = f"{done} images done, {kept} already there, {skipped} skipped; {report.keypoints:,} keypoints"
-    say(f"{counts} ({report.label}), {rate['images_per_second']:.1f} images/s -> {out}")
+    counts = f"{done} image{'s' * (done != 1)} done, {kept} already there, {skipped} skipped; {report.keypoints:,}"
+    say(f"{counts} keypoints ({report.label}), {rate['images_per_second']:.1f} images/s -> {out}")
     if profile:
         say_stages(stages)

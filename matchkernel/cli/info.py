@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from matchkernel.cli.console import plain_table, say, show_table, stdout
+from matchkernel.cli.console import plain_table, say, show_table, stdout, visible
 from matchkernel.cli.options import Json
 
 
@@ -60,15 +60,15 @@ def _show_card(weights: str, facts: dict[str, Any]) -> None:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(overflow="fold", max_width=30)
     table.add_column(overflow="fold")
-    table.add_row(Text("weights", style="bold"), Text(weights))
+    table.add_row(Text("weights", style="bold"), Text(visible(weights)))
     for heading, section in card_sections(facts).items():
         table.add_row()
         if list(section) != [heading]:
             table.add_row(Text(heading, style="bold"))
         for name, value in section.items():
-            label = Text(name, style="bold") if name == heading else Text(f"  {name}")
+            label = Text(name, style="bold") if name == heading else Text(visible(f"  {name}"))
             is_count = name == "parameters" and isinstance(value, int)
-            table.add_row(label, Text(f"{value:,}" if is_count else _readable(value)))
+            table.add_row(label, Text(f"{value:,}" if is_count else visible(_readable(value))))
     stdout.print(table)
     say("--json prints everything the file records")
 

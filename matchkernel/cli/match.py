@@ -9,6 +9,7 @@ import typer
 
 from matchkernel.cli import options
 from matchkernel.cli.console import answer, progress_bar, say, say_stages
+from matchkernel.errors import FileError
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.pipeline import MatchSettings
 
@@ -24,6 +25,9 @@ def match(
         list[Path] | None,
         typer.Option("--out", "-o", help="PNG to draw the matches to, or CSV to list them; may be given several times"),
     ] = None,
+    align: Annotated[
+        bool, typer.Option("--align", help="move the points of B by fractions of a pixel, to look like those of A")
+    ] = False,
     profile: options.Profile = False,
     as_json: options.Json = False,
 ) -> None:
@@ -33,6 +37,11 @@ def match(
     from matchkernel.storage.files import check_output
     from matchkernel.storage.work import recording, stage
 
+    for photo in (a, b):
+        if photo.is_dir():
+            raise FileError(
+                f"{photo}: is a folder, expected an image; for folders: matchkernel extract, then match-pairs"
+            )
     for path in out or []:
         check_output(path, a, b, *options.weight_files(model.model), suffixes=(".png", ".csv"))
     with recording() as stages:
@@ -40,7 +49,7 @@ def match(
             describer = model.open()
         with progress_bar("reading") as bar:
             chosen = replace(settings, detector=detector)
-            found = match_images(a, b, describer, chosen, say=bar.rename, progress=bar)
+            found = match_images(a, b, describer, chosen, align=align, say=bar.rename, progress=bar)
         with stage("write"):
             for path in out or []:
                 save_csv(found, path) if path.suffix.lower() == ".csv" else save_picture(found, a, b, path)

@@ -32,7 +32,10 @@ def match_pairs(
     """Match many pairs of images whose features were extracted; run it again to resume."""
     from matchkernel.collection.match import match_pairs as run
     from matchkernel.photos.files import read_pairs
+    from matchkernel.storage.files import check_output
 
+    for path in out:
+        check_output(path, pairs)
     wanted = read_pairs(pairs)
     if not wanted:
         raise FileError(f"{pairs}: contains no pairs")
@@ -43,7 +46,8 @@ def match_pairs(
     rate = options.speed(report.done, time.monotonic() - start, "pairs")
     if as_json:
         print(json.dumps({**asdict(report), "on": label, **rate}))
+    done = f"{report.done} pair{'s' * (report.done != 1)} done, {report.kept} already there"
     say(
-        f"{report.done} pairs done, {report.kept} already there, {len(report.skipped)} images or pairs skipped; "
+        f"{done}, {len(report.skipped)} images or pairs skipped; "
         f"{report.matches:,} matches, {rate['pairs_per_second']:.1f} pairs/s -> {', '.join(map(str, out))}"
     )

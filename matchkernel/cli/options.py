@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matchkernel.storage.pool import Workers
 
 Verb = Callable[..., None]
+NAMES = {"filter": ("--matcher", "--filter")}  # of options that are not called as their field
 DOG_ONLY = ("contrast", "edge")  # fields of Detector that Key.Net does not use
 DEVICES = "cpu, cuda or auto"
 COMPUTES = f"what computes descriptors: {', '.join(ENGINES)}, or an .onnx file of the model"
@@ -149,8 +150,8 @@ def _options(settings: Any) -> list[inspect.Parameter]:
             kind, default = list[str], list(default)
         elif dataclasses.is_dataclass(default):
             kind, default = str, str(default)
-        flags = f"{flag}/--no-{flag[2:]}" if default is True else flag
-        option = typer.Option(flags, help=field.metadata["help"], min=field.metadata["range"].low)
+        flags = NAMES.get(field.name, (f"{flag}/--no-{flag[2:]}" if default is True else flag,))
+        option = typer.Option(*flags, help=field.metadata["help"], min=field.metadata["range"].low)
         annotation = Annotated[kind, option]  # type: ignore[valid-type]
         found.append(
             inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

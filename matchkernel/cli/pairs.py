@@ -1,13 +1,16 @@
 """matchkernel pairs"""
 
 import json
-import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from math import comb
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from matchkernel import __version__
 from matchkernel.cli import options
 from matchkernel.cli.console import progress_bar, say
 from matchkernel.errors import ArgumentError, FileError
@@ -39,6 +42,9 @@ def pairs(
     retrieval: Annotated[
         Path | None, typer.Option(help="find the most similar by these global descriptors, an .h5 of hloc")
     ] = None,
+    search: Annotated[
+        str, typer.Option(help="exact, faiss, or auto: faiss for more than 20,000 images where it is installed")
+    ] = "auto",
     add: Annotated[list[Path] | None, typer.Option(help="files of pairs to add; may be given several times")] = None,
     features: Annotated[
         Path | None, typer.Option(help="keep the features of photos in this folder or .h5 (default: not kept)")
@@ -51,7 +57,7 @@ def pairs(
     from matchkernel.photos.files import open_features, read_pairs, write_pairs
 
     files, sources = tuple(add or ()), Sources(from_colmap, retrieval)
-    _check_output(out, source, files)
+    _check(out, search, source, *files, *(place for place in (from_colmap, retrieval) if place is not None))
     names = names_at(source, say)
     wants_top = sources != Sources() or not (exhaustive or sequential or files)
     choice = PairChoice(exhaustive, top or (TOP if wants_top else 0), sequential or 0, files)
@@ -61,15 +67,15 @@ def pairs(
     for path in files:
         read_pairs(path, names)  # refuses other images before anything is extracted
     skipped: dict[str, str] = {}
-    with tempfile.TemporaryDirectory() as temporary:
+    with ExitStack() as stack:
         if extracted is None and choice.top and not exhaustive and sources == Sources():
             say(f"extracting features ({len(names)} images{'' if features else '; --features FOLDER would keep them'})")
-            kept, images = features or Path(temporary) / "features", {name: source / name for name in names}
+            kept, images = features or stack.enter_context(_room(out, model, detector)), {n: source / n for n in names}
             skipped = _extract(images, kept, model.open(later=True), detector)
             names, extracted = [name for name in names if name not in skipped], open_features(kept)
         with progress_bar("choosing pairs", len(names), unit="images") as progress:
             chosen = make_pairs(
-                names, choice, extracted, sources, unusable=skipped, say=progress.show, progress=progress
+                names, choice, extracted, sources, unusable=skipped, search=search, say=progress.show, progress=progress
             )
     written, possible = write_pairs(out, chosen), comb(len(names), 2)
     if as_json:
@@ -77,11 +83,14 @@ def pairs(
     say(f"{written:,} pairs of {len(names):,} images ({written / max(1, possible):.1%} of all) -> {out}")
 
 
-def _check_output(out: Path, source: Path, files: tuple[Path, ...]) -> None:
+def _check(out: Path, search: str, *inputs: Path) -> None:
+    """Refuse an output and a search before anything is extracted."""
+    from matchkernel.collection.pairs import chosen_search
     from matchkernel.photos.files import is_h5
     from matchkernel.storage.files import check_output
 
-    check_output(out, source, *files)
+    check_output(out, *inputs)
+    chosen_search(search, 0)
     if is_h5(out):
         raise ArgumentError(f"{out}: pairs are text; choose another name, such as {out.stem}.txt")
 
@@ -90,6 +99,19 @@ def _given_for_photos(context: typer.Context) -> list[str]:
     """The options on the command line about extracting features, even those that repeat the default."""
     sources = {name: context.get_parameter_source(name) for name in context.params if name in FOR_PHOTOS}
     return [f"--{name}" for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+
+
+@contextmanager
+def _room(out: Path, model: options.ModelOptions, detector: Detector) -> Iterator[Path]:
+    """A folder for features that are not kept, beside the output; what a killed command leaves is resumed."""
+    from matchkernel.storage.files import file_hash
+    from matchkernel.storage.folders import resumable_build
+
+    weights = [file_hash(path) for path in options.weight_files(model.model) if path.is_file()]
+    how = {"version": __version__, "model": asdict(model), "weights": weights, "detector": repr(detector)}
+    with resumable_build(out.with_name(f"{out.name}.features"), how) as build:
+        yield build.folder / "features"
+        build.is_discarded = True
 
 
 def _extract(images: dict[str, Path], out: Path, describer: "Describer", detector: Detector) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from matchkernel.cli.console import say
-from matchkernel.cli.options import Model, Picture, Settings, weight_files
+from matchkernel.cli.options import Picture, Settings, weight_files
 
 FIGURE_2 = ("light", "dual-paper:polar", "dual-paper", "fc")  # what the package has of the paper's columns
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Draw pictures that explain the method.")
@@ -90,20 +90,22 @@ def overview(
     patches: Annotated[
         Path | None, typer.Argument(help=".npy stack or .png strip of patches (default: one of the sample photos)")
     ] = None,
-    model: Model = "light",
+    model: Annotated[
+        str, typer.Option(help="as for maps; NAME:cartesian and NAME:polar are one half of a combined model")
+    ] = "dual-paper:cartesian",
     patch: Annotated[int, typer.Option(help="index of the patch")] = 0,
 ) -> None:
     """Draw a patch on its way through a model: map, position codes, product, descriptor (the paper's Figure 1)."""
-    from matchkernel.model.weights import load
     from matchkernel.plots.example_patches import one_patch
     from matchkernel.plots.overview import overview_picture
-    from matchkernel.plots.similarity import shown_name
+    from matchkernel.plots.similarity import MapColumn, shown_name
     from matchkernel.storage.files import check_output
 
     files = [] if patches is None else [patches]
     check_output(out, *files, *weight_files(model), suffixes=(".png",))
-    opened = load(model)
-    overview_picture(out, opened, one_patch(patches, patch), shown_name(str(model), opened))
+    opened = MapColumn.open(model)
+    name = shown_name(model.removesuffix(f":{opened.system}"), opened.model)
+    overview_picture(out, opened.model, one_patch(patches, patch), name, opened.system)
     say(f"-> {out}")
 
 

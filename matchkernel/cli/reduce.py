@@ -23,7 +23,7 @@ def reduce(
     from matchkernel.model.weights import load, save
     from matchkernel.storage.files import check_output
 
-    check_output(out, *weight_files(model), suffixes=(".safetensors",))
+    check_output(out, *weight_files(model), *calibrate, suffixes=(".safetensors",))
     network = load(model)
     with progress_bar("reducing"):
         made = reduce_rows(network, dimensions, [open_patch_set(place) for place in calibrate])

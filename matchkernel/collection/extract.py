@@ -5,7 +5,6 @@ named by the key of its contents, in `<out>.parts` until all photos are done.
 """
 
 import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -41,8 +40,9 @@ from matchkernel.photos.files import (
 )
 from matchkernel.runtime.config import AUTO, CUDA_HALF, TORCH
 from matchkernel.runtime.onnx import ENGINE
-from matchkernel.storage.files import NAME_BYTES, check_folder, check_output, key_of, remove_leftovers_of
-from matchkernel.storage.folders import exclusive
+from matchkernel.storage.extras import need_opencv
+from matchkernel.storage.files import NAME_BYTES, check_case, check_folder, check_output, key_of, remove_leftovers_of
+from matchkernel.storage.folders import exclusive, parts_of, shards_of
 from matchkernel.storage.images import read_gray, read_mask
 from matchkernel.storage.photo_folders import check_masks, first_names, mask_of, photo_digest, photos_at
 from matchkernel.storage.pool import Failure, Run, Work, Workers, one_line
@@ -93,6 +93,7 @@ class Outcome:
     is_new: bool = False  # extracted in this run
     file: str | None = None  # name of the file with its features; None if they are in the .h5 already
     skipped: str | None = None  # why it cannot be used, beginning with its file; None if it has features
+    note: str = ""  # what was done to its mask
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class ExtractJob:
     @property
     def folder(self) -> Path:
         """Where the features of single photos are written."""
-        return self.out.with_name(self.out.name + ".parts") if is_h5(self.out) else self.out
+        return parts_of(self.out) if is_h5(self.out) else self.out
 
 
 def find_images(places: Sequence[str | Path]) -> dict[str, Path]:
@@ -150,17 +151,20 @@ def extract_images(
     masked = check_masks(job.masks, images)
     if 0 < masked < len(images):
         say(f"{masked} of {len(images)} photos have a mask")
-    with exclusive(job.folder, f"{out}: another process is writing features to it"):
+    refusal = f"{out}: another process is writing features to it"
+    with shards_of([job.out], refusal) if is_h5(job.out) else exclusive(job.out, refusal, is_shared=True):
         remove_leftovers_of(job.out)
         with _opened(job, describer, workers, len(images)) as (facts, run):
             photos = _photos(job.out, images, facts, say)
-            progress(0, len(photos))
+            progress(0, left := len(photos))
             found: dict[str, Outcome] = {}
             for outcome in run(photos):
                 found[outcome.name] = outcome
                 if outcome.skipped is None or len(photos) > 1:  # the reason of a single photo is the whole result
                     _report(outcome, job, say)
-                progress(len(found), len(photos))
+                if outcome.skipped is not None:
+                    left -= 1  # else many unreadable files would be a high speed
+                progress(len(found) - len(photos) + left, left)
         outcomes = [found[name] for name in images]
         if is_h5(job.out):
             with stage("write"):
@@ -182,6 +186,7 @@ def _check_target(out: Path, images: dict[str, Path]) -> None:
         raise FileError(f"{out}: is {kind}, not a folder; features go into a folder or an .h5")
     else:
         check_folder(out)
+        check_case(out, images)
 
 
 @contextmanager
@@ -243,6 +248,8 @@ def _photos(out: Path, images: dict[str, Path], facts: dict[str, Any], say: Say)
 
 def _report(outcome: Outcome, job: ExtractJob, say: Say) -> None:
     """Say why a photo has no features or no keypoints."""
+    if outcome.note:
+        say(outcome.note)
     if outcome.skipped is not None:
         say(f"skipped {outcome.skipped}")
     elif not outcome.keypoints:
@@ -252,12 +259,11 @@ def _report(outcome: Outcome, job: ExtractJob, say: Say) -> None:
 
 
 def _gather(job: ExtractJob, photos: Sequence[Photo], found: dict[str, Outcome]) -> None:
-    """Write the shards into the .h5, sorted by name, and remove them; also remove features of photos that changed."""
+    """Write the shards into the .h5, sorted by name; also remove features of photos that changed."""
     shards = [(name, job.folder / one.file) for name, one in sorted(found.items()) if one.file is not None]
     stale = [one.name for one in photos if found[one.name].skipped is not None and _has_changed(one, job.masks)]
     if shards or stale:
         write_features(job.out, ((name, load_features(path)) for name, path in shards), removed=stale)
-    shutil.rmtree(job.folder, ignore_errors=True)
 
 
 def _has_changed(photo: Photo, masks: Path | None) -> bool:
@@ -290,6 +296,7 @@ class _Detected:
     settings: dict[str, Any]
     gray: np.ndarray
     keypoints: Detection
+    note: str
 
 
 class Extractor:
@@ -332,14 +339,15 @@ class Extractor:
                 return Outcome(photo.name, len(known), file=target.name)
             target.unlink(missing_ok=True)  # of an earlier photo: not to be matched if this one cannot be read
             gray = read_gray(photo.path)
-            mask = None if mask_path is None else _read_mask(mask_path, gray)
-        return _Detected(photo, target, settings, gray, detect_in(gray, self._describer, self.job.detector, mask))
+            mask, note = (None, "") if mask_path is None else _read_mask(mask_path, gray)
+        keypoints = detect_in(gray, self._describer, self.job.detector, mask)
+        return _Detected(photo, target, settings, gray, keypoints, note)
 
     def _describe_and_write(self, found: _Detected) -> Outcome:
         features = describe_detection(found.gray, found.keypoints, self._describer, self.job.detector)
         with stage("write"):
             save_features(replace(features, settings=found.settings), found.target)
-        return Outcome(found.photo.name, len(features), is_new=True, file=found.target.name)
+        return Outcome(found.photo.name, len(features), is_new=True, file=found.target.name, note=found.note)
 
     def _load_known(self, target: Path, digest: str, name: str) -> Features | None:
         """Features that exist and are up to date; features made with other settings are refused."""
@@ -405,9 +413,14 @@ def _check_name(name: str, in_h5: bool) -> None:
         raise FileError(f"{name}: the name is too long for a {NPZ_SUFFIX} file; rename the image")
 
 
-def _read_mask(path: Path, gray: np.ndarray) -> np.ndarray:
+def _read_mask(path: Path, gray: np.ndarray) -> tuple[np.ndarray, str]:
+    """The mask of a photo, stretched to its size if it has its shape, and a line that says so."""
     mask = read_mask(path)
-    if mask.shape != gray.shape:
-        sizes = [f"{pixels.shape[1]} x {pixels.shape[0]}" for pixels in (mask, gray)]
-        raise FileError(f"{path}: a mask of {sizes[0]} pixels, its photo has {sizes[1]}")
-    return mask
+    if mask.shape == gray.shape:
+        return mask, ""
+    (height, width), (rows, columns) = gray.shape, mask.shape
+    sizes = f"{columns} x {rows} pixels, its photo has {width} x {height}"
+    if abs(columns / width - rows / height) * max(width, height) > 1 + max(columns / width, rows / height):
+        raise FileError(f"{path}: a mask of {sizes}; is it turned, or that of another photo?")
+    stretched = need_opencv().resize(mask, (width, height), interpolation=need_opencv().INTER_NEAREST_EXACT)
+    return stretched, f"{path}: a mask of {sizes}; it is stretched to it"

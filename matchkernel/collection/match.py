@@ -6,10 +6,11 @@ Pairs are matched in blocks that share images. The matches of a block are writte
 
 import hashlib
 import json
-import shutil
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,9 +21,9 @@ from matchkernel.collection.extract import LIBRARIES
 from matchkernel.collection.pair_blocks import pair_blocks
 from matchkernel.colmap.text_files import check_match_names, write_match_list
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.photos.context import shipped_digests
+from matchkernel.photos.context import matcher_digests
 from matchkernel.photos.extract import open_place
-from matchkernel.photos.features import IMAGE_HASH, Features, read_facts
+from matchkernel.photos.features import IMAGE_HASH, Features, checksums, read_facts
 from matchkernel.photos.files import (
     NPZ_SUFFIX,
     FeatureFiles,
@@ -40,12 +41,13 @@ from matchkernel.photos.files import (
 from matchkernel.photos.pipeline import MatchSettings, match_features
 from matchkernel.storage.arrays import read_npz
 from matchkernel.storage.files import check_output, key_of, remove_leftovers_of, replacing
-from matchkernel.storage.folders import exclusive
+from matchkernel.storage.folders import shards_of
 from matchkernel.storage.pool import Failure, Run, Work, Workers
 from matchkernel.storage.settings import first_difference
 from matchkernel.storage.work import Progress, Say, stage
 
 MATCH_SUFFIXES = (".h5", ".hdf5", ".txt")
+LINES = 20  # about images without features; a list of pairs may be of another collection
 FACTS_AT_A_TIME = 1000  # images whose settings are in memory
 CACHE = 200_000_000  # bytes of features that a worker keeps: those of a block with 4,000 keypoints per image
 MATCHING = 300_000_000  # bytes: tiles of distances, a model that is fitted
@@ -123,8 +125,7 @@ def match_pairs(
     wanted, files = list(unique_pairs(pairs)), open_features(features)
     _check_targets(targets, files, wanted)
     h5 = next((path for path in targets if is_h5(path)), None)
-    folder = targets[0].with_name(targets[0].name + ".parts")
-    with exclusive(folder, f"{targets[0]}: another process is writing matches to it"):
+    with shards_of(targets, "{}: another process is writing matches to it") as folder:
         for target in targets:
             remove_leftovers_of(target)
         tasks, skipped = _tasks(files, wanted, chosen, say)
@@ -137,7 +138,6 @@ def match_pairs(
         )
         with stage("write"):
             _write(blocks, targets, tasks, chosen)
-        shutil.rmtree(folder, ignore_errors=True)
     new, old = (sum(one.pairs for one in blocks if one.is_new is is_new) for is_new in (True, False))
     matches = sum(one.matches for one in blocks) + sum(kept.values())
     return MatchedPairs(len(wanted), new, old + len(kept), matches, {**skipped, **failed})
@@ -162,7 +162,7 @@ def _check_targets(targets: Sequence[Path], files: FeatureFiles, pairs: Sequence
 def _recorded(settings: MatchSettings) -> dict[str, Any]:
     """The settings that determine the matches of given features, as JSON values."""
     chosen = {name: value for name, value in asdict(settings).items() if name != "detector"}
-    own = {"context": shipped_digests()} if settings.filter.kind == "context" else {}
+    own = {"context": matcher_digests(settings.filter.weights)} if settings.filter.kind == "context" else {}
     return {**chosen, "filter": str(settings.filter), **own}
 
 
@@ -171,8 +171,10 @@ def _tasks(
 ) -> tuple[list[PairTask], dict[str, str]]:
     """Pairs with the keys of their matches; and the images without features, whose pairs are left out."""
     digests, missing = _feature_digests(files, {name for pair in pairs for name in pair})
-    for reason in missing.values():
+    for reason in islice(missing.values(), LINES):
         say(f"skipped {reason}")
+    if len(missing) > LINES:
+        say(f"skipped {len(missing) - LINES:,} more images without usable features")
     how = _recorded(settings)
     tasks = [
         PairTask(a, b, key_of(__version__, a, digests[a], b, digests[b], how))
@@ -180,7 +182,8 @@ def _tasks(
         if a in digests and b in digests
     ]
     if tasks:
-        settings.filter.check_recorded(files.load(tasks[0].a).settings)
+        first = files.load(tasks[0].a)
+        settings.filter.check_recorded(first.model, first.settings)
     elif pairs:
         names = [name for name in files.names if name not in missing]  # the images may have other names there
         hint = f"; it has {', '.join(names[:2])}{', ...' * (len(names) > 2)}" if names else ""
@@ -191,8 +194,8 @@ def _tasks(
 def _feature_digests(files: FeatureFiles, names: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
     """Digests of the features of images; and the images without usable features, with the reason.
 
-    Features of this package are identified by what they were made from: photo, model and settings. Features of other
-    programs are identified by their values.
+    Features of this package are identified by what they were made from, photo, model and settings, and by the
+    checksums that their file records. Features of other programs are identified by their values.
     """
     found: dict[str, str] = {}
     missing: dict[str, str] = {}
@@ -205,12 +208,12 @@ def _feature_digests(files: FeatureFiles, names: Iterable[str]) -> tuple[dict[st
                 if name not in present:
                     raise FileError(f"{files.path}: contains no features of {name}")
                 if is_h5(files.path):
-                    model, settings = known[name].get("model"), known[name].get("settings", {})
+                    facts: Any = known[name]
+                    is_ours, identity = IMAGE_HASH in facts.get("settings", {}), facts
                 else:
-                    model, settings = read_facts(files.path / f"{name}{NPZ_SUFFIX}")
-                found[name] = (
-                    key_of(__version__, model, settings) if IMAGE_HASH in settings else _digest(files.load(name))
-                )
+                    (model, settings), sums = read_facts(path := files.path / f"{name}{NPZ_SUFFIX}"), checksums(path)
+                    is_ours, identity = IMAGE_HASH in settings, [model, settings, sums]
+                found[name] = key_of(__version__, identity) if is_ours else _digest(files.load(name))
             except FileError as error:
                 missing[name] = str(error)
     return found, missing
@@ -296,10 +299,10 @@ class Matcher:
         """Match the pairs of a block and write their matches, unless they are written already."""
         key = key_of(__version__, [pair.key for pair in tasks])
         path = self.folder / f"{key}{NPZ_SUFFIX}"
-        try:
-            return _summary(path, is_new=False)
-        except FileError:
-            pass  # not there, or damaged
+        with suppress(FileError):  # not there, or damaged
+            known = _summary(path, is_new=False)
+            if not known.unreadable:  # else the features may be repaired by now
+                return known
         unreadable: dict[str, str] = {}
         found = [one for pair in tasks if (one := self._match(pair, unreadable)) is not None]
         save_block(found, path, unreadable)

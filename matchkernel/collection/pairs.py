@@ -7,15 +7,18 @@ from pathlib import Path
 
 import numpy as np
 
+from matchkernel.collection.candidates import Candidates, has_faiss, need_faiss
 from matchkernel.collection.choice import PairChoice
-from matchkernel.collection.vectors import image_vectors, similarities, vocabulary_for
+from matchkernel.collection.vectors import image_vectors, image_vectors_on_disk, similarities, vocabulary_for
 from matchkernel.colmap.model import Reconstruction, covisible_images, read_reconstruction
 from matchkernel.errors import ArgumentError, FileError
+from matchkernel.photos.features import read_facts
 from matchkernel.photos.files import (
     NPZ_SUFFIX,
     FeatureFiles,
     Pair,
     is_h5,
+    npz_names,
     open_features,
     read_global_descriptors,
     read_pairs,
@@ -25,6 +28,8 @@ from matchkernel.storage.photo_folders import photos_in
 from matchkernel.storage.work import Progress, Say
 
 ROWS_AT_A_TIME, COLUMNS_AT_A_TIME = 1024, 8192  # similarities computed at once: 32 MiB
+EXACT_UP_TO = 20_000  # images; in more, "auto" looks for candidates if FAISS is installed
+SEARCHES = ("auto", "exact", "faiss")
 
 Similar = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -70,18 +75,20 @@ def top_pairs(
     count: int,
     similar: Similar = dot_products,
     *,
+    search: str = "exact",
     progress: Progress | None = None,
 ) -> list[Pair]:
     """Each image with the `count` most similar ones, the most similar first.
 
-    The search is exact, in blocks; of equally similar images the one that comes first in `names` is taken. An image
-    with a vector of zeros, in which nothing was found, gets no partners of its own.
+    The search is exact, in blocks, or among candidates that FAISS finds; of equally similar images the one that comes
+    first in `names` is taken. An image with a vector of zeros, in which nothing was found, gets no partners of its own.
 
     Args:
         names: names of the images.
         vectors: one row per image, of any shape.
         count: number of partners per image.
         similar: gives (n, m) similarities of n and m rows.
+        search: exact, faiss, or auto: exact up to EXACT_UP_TO images or without FAISS.
         progress: called with the number of images done and the total.
     """
     rows = np.asarray(vectors)
@@ -92,15 +99,31 @@ def top_pairs(
             raise ArgumentError(f"the global vector of {name} contains values that are not finite")
     chosen: list[Pair] = []
     count = min(count, len(rows) - 1)
+    uses_faiss = count > 0 and chosen_search(search, len(rows)) == "faiss"
+    candidates = Candidates(rows, count) if uses_faiss else None
     for start in range(0, len(rows) if count > 0 else 0, ROWS_AT_A_TIME):
         block = rows[start : start + ROWS_AT_A_TIME]
-        nearest = _most_similar(block, rows, start, count, similar)
-        for i, others in enumerate(nearest.tolist(), start):
+        if candidates is None:
+            nearest = _most_similar(block, rows, start, count, similar).tolist()
+        else:
+            nearest = candidates.most_similar(start, start + len(block), count, similar)
+        for i, others in enumerate(nearest, start):
             if bool(rows[i].any()):
                 chosen += [(names[i], names[j]) for j in others]
         if progress is not None:
             progress(min(start + ROWS_AT_A_TIME, len(rows)), len(rows))
     return list(unique_pairs(chosen))
+
+
+def chosen_search(search: str, images: int) -> str:
+    """Which of exact and faiss a search is; refuses faiss where it is not installed."""
+    if search not in SEARCHES:
+        raise ArgumentError(f"search must be one of {', '.join(SEARCHES)}, got {search!r}")
+    if search == "auto":
+        return "faiss" if images > EXACT_UP_TO and has_faiss() else "exact"
+    if search == "faiss":
+        need_faiss()
+    return search
 
 
 def _most_similar(block: np.ndarray, rows: np.ndarray, start: int, count: int, measure: Similar) -> np.ndarray:
@@ -139,20 +162,34 @@ def _natural(name: str) -> list[tuple[int, int | str]]:
 
 
 def has_features(path: Path) -> bool:
-    """True if the path holds features rather than photos."""
-    return is_h5(path) or (path.is_dir() and any(path.rglob(f"*{NPZ_SUFFIX}")))
+    """True if the path holds features rather than photos: other .npz files, such as calibrations, are none."""
+    return is_h5(path) or (
+        path.is_dir() and any(_is_of_features(path / f"{name}{NPZ_SUFFIX}") for name in npz_names(path))
+    )
+
+
+def _is_of_features(path: Path) -> bool:
+    try:
+        read_facts(path)
+    except FileError:
+        return False
+    return True
 
 
 def names_at(path: Path, say: Say = lambda line: None) -> list[str]:
-    """Names of the images of a folder of photos, or of features; `say` gets a line about other files."""
+    """Names of the images, at least two, of a folder of photos, or of features; `say` gets a line about other files."""
     if has_features(path):
-        return open_features(path).names
-    photos = photos_in(path)
-    if not photos.paths:
-        raise FileError(f"{path}: contains neither photos nor features")
-    if photos.ignored:
-        say(photos.what_was_ignored())
-    return list(photos.paths)
+        names = open_features(path).names
+    else:
+        photos = photos_in(path)
+        if not photos.paths:
+            raise FileError(f"{path}: contains neither photos nor features")
+        if photos.ignored:
+            say(photos.what_was_ignored())
+        names = list(photos.paths)
+    if len(names) < 2:
+        raise FileError(f"{path}: a pair needs two images, this has only {names[0]}")
+    return names
 
 
 def make_pairs(
@@ -162,6 +199,7 @@ def make_pairs(
     sources: Sources | None = None,
     *,
     unusable: Collection[str] = (),
+    search: str = "auto",
     say: Say = lambda line: None,
     progress: Progress | None = None,
 ) -> list[Pair]:
@@ -174,6 +212,7 @@ def make_pairs(
         features: features of the images; only our vectors need them.
         sources: other places to look for similar images.
         unusable: further images, which files of pairs may name: their pairs are left out.
+        search: how similar images are found, see top_pairs.
         say: called with a line about each source.
         progress: called with the number of images done and the total.
 
@@ -186,7 +225,7 @@ def make_pairs(
     sources, left_out = sources or Sources(), set(unusable)
     parts: list[Iterable[Pair]] = []
     if sources.retrieval is not None:
-        parts.append(_from_retrieval(names, sources.retrieval, choice.top, progress))
+        parts.append(_from_retrieval(names, sources.retrieval, choice.top, search, progress))
     if sources.colmap is not None:
         parts.append(_from_colmap(names, sources.colmap, choice.top, say))
     needs_vectors = choice.top and not choice.exhaustive and not parts
@@ -197,31 +236,35 @@ def make_pairs(
     if choice.sequential:
         parts.append(sequential_pairs(names, choice.sequential))
     if needs_vectors:
-        parts.append(_from_features(names, features, choice.top, say, progress))
+        parts.append(_from_features(names, features, choice.top, search, say, progress))
     return list(unique_pairs(*parts))
 
 
 def _from_features(
-    names: Sequence[str], features: FeatureFiles | None, count: int, say: Say, progress: Progress | None
+    names: Sequence[str], features: FeatureFiles | None, count: int, search: str, say: Say, progress: Progress | None
 ) -> list[Pair]:
     if features is None:
         raise ArgumentError("the most similar images cannot be found without features")
     missing = set(names) - set(features.names)
     if missing:
         raise FileError(f"{features.path}: has no features of {min(missing)} ({len(missing)} images have none)")
-    files = FeatureFiles(features.path, list(names))
+    files, search = FeatureFiles(features.path, list(names)), chosen_search(search, len(names))
     vocabulary = vocabulary_for(files)
-    say(f"global vectors of {len(names)} images; vocabulary: {vocabulary.source}")
-    return top_pairs(names, image_vectors(files, vocabulary, progress), count, similarities, progress=progress)
+    say(f"global vectors of {len(names)} images; vocabulary: {vocabulary.source}; search: {search}")
+    if search == "exact":
+        return top_pairs(names, image_vectors(files, vocabulary, progress), count, similarities, progress=progress)
+    with image_vectors_on_disk(files, vocabulary, progress) as vectors:
+        return top_pairs(names, vectors, count, similarities, search=search, progress=progress)
 
 
-def _from_retrieval(names: Sequence[str], path: Path, count: int, progress: Progress | None) -> list[Pair]:
+def _from_retrieval(names: Sequence[str], path: Path, count: int, search: str, progress: Progress | None) -> list[Pair]:
     listed, rows = read_global_descriptors(path)
     index = {name: number for number, name in enumerate(listed)}
     missing = [name for name in names if name not in index]
     if missing:
         raise FileError(f"{path}: contains no global descriptor of {missing[0]} ({len(missing)} images have none)")
-    return top_pairs(names, rows[[index[name] for name in names]], count, progress=progress)
+    vectors = rows[[index[name] for name in names]]
+    return top_pairs(names, vectors, count, search=search, progress=progress)
 
 
 def _from_colmap(names: Sequence[str], path: Path, count: int, say: Say) -> list[Pair]:

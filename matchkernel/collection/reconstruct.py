@@ -3,10 +3,10 @@
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +15,29 @@ import numpy as np
 from matchkernel import __version__
 from matchkernel.collection.choice import PairChoice, parse_choice
 from matchkernel.collection.extract import extract_images
+from matchkernel.collection.given_features import given_features, photo_of, settings_of_features
 from matchkernel.collection.match import match_pairs
 from matchkernel.collection.pairs import make_pairs
 from matchkernel.collection.reconstruct_settings import ReconstructSettings
-from matchkernel.colmap.installed import find_colmap
+from matchkernel.collection.undistorted import undistort_workspace
+from matchkernel.colmap.converted import jpeg_name, name_in_model, photo_names
+from matchkernel.colmap.georeference import write_gps
+from matchkernel.colmap.installed import Command, find_colmap
+from matchkernel.colmap.picture import draw_model
+from matchkernel.colmap.points import point_cloud, write_ply
 from matchkernel.colmap.program import Colmap, MatchedPhotos, Models, model_folders, names_in
 from matchkernel.colmap.text_files import check_image_name
+from matchkernel.colmap.unregistered import Outcome, why_skipped
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.conventions import frames_to_colmap
-from matchkernel.photos.extract import Describer, Model, feature_facts, open_describer
-from matchkernel.photos.features import IMAGE_HASH, check_same_settings, load_features, read_facts
+from matchkernel.photos.context import matcher_digests
+from matchkernel.photos.extract import Describer, Model, open_describer
+from matchkernel.photos.features import load_features
 from matchkernel.photos.files import (
     NPZ_SUFFIX,
     FeatureFiles,
     Pair,
+    check_matches,
     check_pair_names,
     read_matches_of,
     read_pairs,
@@ -37,13 +46,13 @@ from matchkernel.photos.files import (
 from matchkernel.photos.pipeline import MatchSettings
 from matchkernel.storage.files import LONG_TEXT, file_hash, key_of, link_or_copy, read_small_text, resolved, write_json
 from matchkernel.storage.folders import Build, recover, resumable_build
-from matchkernel.storage.images import open_image
-from matchkernel.storage.photo_folders import Photos, check_masks, first_names, mask_of, photo_digest, photos_in
+from matchkernel.storage.images import open_image, write_png
+from matchkernel.storage.photo_folders import MASKED, Photos, check_masks, first_names, mask_of, photo_digest, photos_in
 from matchkernel.storage.pool import Workers
 from matchkernel.storage.settings import describe_differences
 from matchkernel.storage.work import Progress, Say
 
-SUMMARY, PHOTOS, MATCHES = "summary.json", "photos.json", "matches.h5"
+SUMMARY, PHOTOS, MATCHES, GPS = "summary.json", "photos.json", "matches.h5", "gps.txt"
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,7 @@ class Summary:
         ignored: number of files that are no photos, by kind.
         unregistered: images that were used and are in no model.
         refused: images that COLMAP did not take in.
+        reasons: why each image is in no model, and what to try next.
     """
 
     images: int
@@ -77,6 +87,7 @@ class Summary:
     ignored: dict[str, int] = field(default_factory=dict)
     unregistered: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)
 
 
 def reconstruct(
@@ -90,6 +101,7 @@ def reconstruct(
     features: str | Path | None = None,
     masks: str | Path | None = None,
     engine: str = "auto",
+    undistort: bool = False,
     workers: Workers | None = None,
     say: Say = lambda stage: None,
     progress: Progress | None = None,
@@ -97,7 +109,8 @@ def reconstruct(
     """Extract and match features, write them into COLMAP's database, where COLMAP verifies them, and run its mapper.
 
     The workspace holds `database.db`, `sparse/` (the model with the most images), `models/` (further ones), the
-    features, `pairs.txt`, `matches.h5` (hloc's layout), COLMAP's logs and `summary.json`. It appears when everything is
+    features, `pairs.txt`, `matches.h5` (hloc's layout), COLMAP's logs, `points.ply` and `model.png` to look at, and
+    `summary.json`. It appears when everything is
     done; until then the work is in `<workspace>.part`, where an interrupted run resumes. An image that cannot be read
     is skipped and reported.
 
@@ -113,9 +126,12 @@ def reconstruct(
         settings: how to reconstruct (default: ReconstructSettings()).
         only: patterns, of which a name must match one (see photo_folders.photos_in).
         listed: file of the names to take.
-        features: folder of features that were extracted before, with the same settings.
+        features: folder of features that were extracted before; settings of the detector and of the storage that are
+            left at their defaults are those of these features.
         masks: folder of `<name>.png`, in COLMAP's way: no keypoints where it is 0; an image may have none.
         engine: what computes the descriptors: "auto", "torch", "onnx", "onnx-int8", "cuda-half" or an .onnx file.
+        undistort: also write `<workspace>/undistorted`, which trainers of Gaussian splats read: photos without
+            distortion in `images/`, the largest model with pinhole cameras in `sparse/0/`.
         workers: who extracts and matches (default: this process).
         say: called with a line for each stage.
         progress: called with the number done and the total.
@@ -129,46 +145,17 @@ def reconstruct(
         Path(images),
         Path(workspace),
         open_describer(model, engine=engine),
-        settings or ReconstructSettings(),
+        settings_of_features(features, settings or ReconstructSettings(), say),
         None if masks is None else Path(masks),
         workers,
         say,
         progress or (lambda done, total: None),
     )
-    photos, choice = _checked(job, only, listed, features)
+    photos, choice = _checked(job, only, listed)
     program = find_colmap(job.settings.mapper, job.settings.camera_model)  # after all mistakes in the arguments
-    if photos.ignored:
-        say(photos.what_was_ignored())
-    digests, skipped = _digests(photos.paths, job.masks, say)
-    inputs = {"photos": digests, "pairs": [choice.text, *(file_hash(path) for path in choice.files)]}
-    recover(job.workspace)
-    finished = _read_finished(job.workspace, job.recorded)
-    if finished is not None and finished.is_made_from(inputs, skipped):
-        return finished.unchanged(say)
-    given = _given_features(job, features, digests)
-    with resumable_build(workspace, job.recorded, replaces=finished is not None) as build:
-        _reuse(job, build.folder, digests, finished, given)
-        skipped |= _extract(job, build.folder, digests)
-        pairs, unmatched = _match(job, build.folder, choice, [name for name in digests if name not in skipped], skipped)
-        skipped |= unmatched
-        if finished is not None and finished.is_made_from(inputs, skipped):
-            build.is_discarded = True  # what was skipped then has failed again
-            return finished.unchanged(say)
-        used = {name: digest for name, digest in digests.items() if name not in skipped}
-        models = _map(job, build, program, used, pairs)
-        summary = Summary(
-            len(photos.paths),
-            skipped=skipped,
-            pairs=sum(not set(pair) & set(models.refused) for pair in pairs),
-            models=[len(names) for names in models.names],
-            ignored=photos.ignored,
-            unregistered=sorted(used.keys() - set(models.refused).union(*models.names)),
-            refused=models.refused,
-            **models.facts,
-        )
-        record = {**dataclasses.asdict(summary), "inputs": inputs, "settings": job.recorded}
-        write_json(build.folder / SUMMARY, record)
-        write_json(build.folder / PHOTOS, digests)
+    summary = _reconstruct(job, photos, choice, features, program)
+    if undistort:
+        undistort_workspace(job.images, job.workspace, program, say, job.progress)
     return summary
 
 
@@ -188,18 +175,60 @@ class _Job:
         """What determines the result, apart from photos and pairs, as JSON values."""
         settings = {name: value for name, value in dataclasses.asdict(self.settings).items() if name != "pairs"}
         settings |= {"detector": self.settings.detector.settings(), "filter": str(self.settings.filter)}
+        if self.settings.filter.kind == "context":
+            settings["context"] = matcher_digests(self.settings.filter.weights)
         facts = {"model": self.describer.name, **self.describer.settings, **settings}
         return dict(json.loads(json.dumps(facts)))
 
 
-def _checked(
-    job: _Job, only: Sequence[str], listed: str | Path | None, features: str | Path | None
-) -> tuple[Photos, PairChoice]:
+def _reconstruct(
+    job: _Job, photos: Photos, choice: PairChoice, features: str | Path | None, program: Command
+) -> Summary:
+    if photos.ignored:
+        job.say(photos.what_was_ignored())
+    digests, skipped = _digests(photos.paths, job.masks, job.say)
+    inputs = {"photos": digests, "pairs": [choice.text, *(file_hash(path) for path in choice.files)]}
+    recover(job.workspace)
+    finished = _read_finished(job.workspace, job.recorded)
+    if finished is not None and job.masks is None and finished.has_masks:
+        raise FileError(f"{job.workspace}: already exists, made with masks; give --masks, or choose another place")
+    if finished is not None and finished.is_made_from(inputs, skipped):
+        return finished.unchanged(job)
+    given = given_features(features, job.describer, job.settings, digests, job.say)
+    with resumable_build(job.workspace, job.recorded, replaces=finished is not None) as build:
+        _reuse(job, build.folder, digests, finished, given)
+        skipped |= _extract(job, build.folder, digests)
+        pairs, unmatched = _match(job, build.folder, choice, [name for name in digests if name not in skipped], skipped)
+        skipped |= unmatched
+        if finished is not None and finished.is_made_from(inputs, skipped):
+            build.is_discarded = True  # what was skipped then has failed again
+            return finished.unchanged(job)
+        used = {name: digest for name, digest in digests.items() if name not in skipped}
+        models = _map(job, build, program, used, pairs)
+        unregistered = sorted(used.keys() - set(models.refused).union(*models.names))
+        summary = Summary(
+            len(photos.paths),
+            skipped=skipped,
+            pairs=sum(not set(pair) & set(models.refused) for pair in pairs),
+            models=[len(names) for names in models.names],
+            ignored=photos.ignored,
+            unregistered=unregistered,
+            refused=models.refused,
+            reasons=_reasons(job, build.folder, photos.paths, skipped, models.refused, unregistered),
+            **models.facts,
+        )
+        record = {**dataclasses.asdict(summary), "inputs": inputs, "settings": job.recorded}
+        write_json(build.folder / SUMMARY, record)
+        write_json(build.folder / PHOTOS, digests)
+        _say_position(job, build.folder, models.names[0])
+        write_ply(build.folder / "points.ply", *point_cloud(build.folder / "sparse"))
+        write_png(build.folder / "model.png", draw_model(build.folder / "sparse"))
+    return summary
+
+
+def _checked(job: _Job, only: Sequence[str], listed: str | Path | None) -> tuple[Photos, PairChoice]:
     """The photos of the folder and the choice of pairs; arguments and names that cannot work are refused."""
-    job.settings.filter.check_recorded(job.describer.settings)
-    if features is not None and not Path(features).is_dir():
-        reason = "is not a folder" if Path(features).exists() else "no such folder"
-        raise FileError(f"{features}: {reason}; features are taken from a folder that `matchkernel extract` wrote")
+    job.settings.filter.check_recorded(job.describer.name, job.describer.settings)
     if resolved(job.workspace).is_relative_to(resolved(job.images)):
         raise ArgumentError(f"{job.workspace}: is inside the input {job.images}; choose another place")
     photos = photos_in(job.images, only=only, listed=listed, without=job.masks)
@@ -256,20 +285,27 @@ class _Finished:
     def skipped(self) -> dict[str, str]:
         return dict(self.summary["skipped"])
 
+    @property
+    def has_masks(self) -> bool:
+        return any(MASKED in digest for digest in self.inputs["photos"].values())
+
     def is_made_from(self, inputs: dict[str, Any], skipped: Mapping[str, str]) -> bool:
         return self.inputs == inputs and self.skipped.keys() == skipped.keys()
 
-    def unchanged(self, say: Say) -> Summary:
+    def unchanged(self, job: _Job) -> Summary:
         """The summary, with a line that says why nothing was done."""
         photos = self.inputs["photos"]
         if self.skipped:
-            say(f"{self.folder}: stays as it was; what was skipped then ({len(self.skipped)}) still cannot be used")
+            job.say(f"{self.folder}: stays as it was; what was skipped then ({len(self.skipped)}) still cannot be used")
         else:
-            say(f"{self.folder}: all {len(photos)} photos are in it already")
+            job.say(f"{self.folder}: all {len(photos)} photos are in it already")
         used = photos.keys() - self.skipped.keys() - set(self.summary.get("refused", ()))
-        registered = (name for model in model_folders(self.folder) for name in names_in(model))
-        unregistered = sorted(used.difference(registered))  # a summary of earlier versions lacks it
-        return Summary(**{**self.summary, "unregistered": unregistered})
+        registered = photo_names((name for model in model_folders(self.folder) for name in names_in(model)), used)
+        unregistered = sorted(used.difference(registered.values()))  # earlier summaries lack this, or the reasons
+        reasons = self.summary.get("reasons") or _reasons(
+            job, self.folder, photos, self.skipped, self.summary.get("refused", ()), unregistered
+        )
+        return Summary(**{**self.summary, "unregistered": unregistered, "reasons": reasons})
 
 
 def _read_finished(folder: Path, settings: Mapping[str, Any]) -> _Finished | None:
@@ -287,19 +323,6 @@ def _read_finished(folder: Path, settings: Mapping[str, Any]) -> _Finished | Non
     return _Finished(folder, inputs, facts)
 
 
-def _given_features(job: _Job, folder: str | Path | None, digests: dict[str, str]) -> dict[str, Path]:
-    """The features that the user's folder has of these photos; features made with other settings are refused."""
-    if folder is None:
-        return {}
-    folder, facts = Path(folder), feature_facts(job.describer, job.settings.detector, job.settings.store)
-    paths = {name: folder / f"{name}{NPZ_SUFFIX}" for name in digests}
-    found = {name: path for name, path in paths.items() if _photo_of(path) == digests[name]}
-    for name, path in found.items():
-        check_same_settings(*read_facts(path), facts, name, folder, advice="give the same settings here")
-    job.say(f"taking features of {len(found)} of {len(digests)} photos from {folder}")
-    return found
-
-
 def _reuse(
     job: _Job, folder: Path, digests: dict[str, str], finished: _Finished | None, given: dict[str, Path]
 ) -> None:
@@ -307,9 +330,12 @@ def _reuse(
     features = folder / "features"
     for path in sorted(features.rglob(f"*{NPZ_SUFFIX}")):
         name = path.relative_to(features).as_posix().removesuffix(NPZ_SUFFIX)
-        if name not in digests or _photo_of(path) != digests[name]:
-            (folder / "photos" / name).unlink(missing_ok=True)
+        if name not in digests or photo_of(path) != digests[name] or _damage(path):
+            for made in (name, jpeg_name(name)):
+                (folder / "photos" / made).unlink(missing_ok=True)
             path.unlink(missing_ok=True)  # last: its presence shows that something may have to be removed
+    if _damage(folder / MATCHES):
+        (folder / MATCHES).unlink()
     if finished is not None:
         before = finished.inputs["photos"]
         same = [name for name in digests if before.get(name) == digests[name]]
@@ -317,25 +343,60 @@ def _reuse(
         job.say(f"taking in {len(digests) - len(same)} new or changed photos, {len(same)} are known, {gone} are gone")
         if again := [what for what in finished.skipped if what in digests or _is_pair(what, digests)]:
             job.say(f"trying again what was skipped ({len(again)})")
-        for name in same:
-            link_or_copy(finished.folder / "features" / f"{name}{NPZ_SUFFIX}", features / f"{name}{NPZ_SUFFIX}")
-        link_or_copy(finished.folder / MATCHES, folder / MATCHES)
+        kept = {finished.folder / "features" / f"{name}{NPZ_SUFFIX}": features / f"{name}{NPZ_SUFFIX}" for name in same}
+        for source, target in {**kept, finished.folder / MATCHES: folder / MATCHES}.items():
+            if (damage := _damage(source)) is None:
+                link_or_copy(source, target)
+            else:
+                job.say(f"made again: {damage}")
     for name, path in given.items():
         link_or_copy(path, features / f"{name}{NPZ_SUFFIX}")
 
 
-def _photo_of(features: Path) -> str | None:
-    """The digest of the photo that features were made from; None if they cannot be read or do not record it."""
+def _damage(path: Path) -> str | None:
+    """Why the features or matches of a workspace cannot be read; None if they can, or are not there."""
     try:
-        return read_facts(features)[1].get(IMAGE_HASH)
-    except FileError:
-        return None
+        if path.exists():
+            check_matches(path) if path.name == MATCHES else load_features(path)
+    except FileError as error:
+        return str(error)
+    return None
 
 
 def _is_pair(text: str, names: Collection[str]) -> bool:
     """True if a text is two of these names with a space between them; each may have spaces itself."""
     parts = text.split(" ")
     return any(" ".join(parts[:k]) in names and " ".join(parts[k:]) in names for k in range(1, len(parts)))
+
+
+def _reasons(
+    job: _Job,
+    folder: Path,
+    photos: Collection[str],
+    skipped: Mapping[str, str],
+    refused: Iterable[str],
+    unregistered: Iterable[str],
+) -> dict[str, str]:
+    """A sentence for each photo that is in no model."""
+    masked = [name for name in photos if mask_of(name, job.masks)]
+    tried = [pair for pair in read_pairs(folder / "pairs.txt") if not skipped.keys() & {*pair, " ".join(pair)}]
+    models = model_folders(folder)
+    outcome = Outcome(folder / "database.db", models, tried, partial(_matches, folder / MATCHES), photos, masked)
+    reasons = {
+        name: why_skipped(reason.removeprefix(f"{job.images / name}: "))
+        for name, reason in skipped.items()
+        if name in photos  # not a pair
+    }
+    reasons |= dict.fromkeys(refused, "COLMAP cannot read it; save it as JPEG")
+    return dict(sorted((reasons | {name: outcome.why(name) for name in unregistered}).items()))
+
+
+def _say_position(job: _Job, folder: Path, names: Iterable[str]) -> None:
+    """Write the GPS positions of the photos of a model, and say how to use them."""
+    in_model = names_in(folder / "sparse")
+    named = {name: name_in_model(name, in_model) for name in sorted(names)}
+    if count := write_gps(folder / GPS, ((new, job.images / name) for name, new in named.items())):
+        job.say(f"{count} photos say where they were taken: {GPS} is what colmap model_aligner reads (docs/splats.md)")
 
 
 def _extract(job: _Job, folder: Path, digests: dict[str, str]) -> dict[str, str]:
@@ -388,7 +449,11 @@ def _match(
     return [pair for pair in pairs if not report.skipped.keys() & {*pair, " ".join(pair)}], report.skipped
 
 
-def _map(job: _Job, build: Build, program: str, photos: dict[str, str], pairs: list[Pair]) -> Models:
+def _matches(file: Path, of: Sequence[Pair]) -> Iterator[tuple[str, str, np.ndarray]]:
+    return ((*found.names, found.indices) for found in read_matches_of(file, of))
+
+
+def _map(job: _Job, build: Build, program: Command, photos: dict[str, str], pairs: list[Pair]) -> Models:
     """Third phase: COLMAP verifies the matches, unless an interrupted run has done that, and makes models."""
     settings, magnification = job.settings, job.settings.detector.magnification
     cameras: dict[str, object] = {"single_camera": int(settings.single_camera), "camera_model": settings.camera_model}
@@ -397,9 +462,8 @@ def _map(job: _Job, build: Build, program: str, photos: dict[str, str], pairs: l
     def keypoints(name: str) -> np.ndarray:
         return frames_to_colmap(load_features(build.folder / "features" / f"{name}{NPZ_SUFFIX}").frames, magnification)
 
-    def matches(of: Sequence[Pair]) -> Iterator[tuple[str, str, np.ndarray]]:
-        return ((*found.names, found.indices) for found in read_matches_of(build.folder / MATCHES, of))
-
     key = key_of(__version__, photos, pairs)
-    matched = MatchedPhotos(job.images, list(photos), pairs, keypoints, matches, cameras, key)
+    matched = MatchedPhotos(
+        job.images, list(photos), pairs, keypoints, partial(_matches, build.folder / MATCHES), cameras, key
+    )
     return Colmap(build, job.progress, program).reconstruct(matched, settings.mapper, job.say)

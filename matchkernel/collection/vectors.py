@@ -7,7 +7,9 @@ chosen among several such vectors (experiments/reports/2026-11-16-collections.md
 """
 
 import json
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -75,15 +77,32 @@ def image_vectors(files: FeatureFiles, vocabulary: Vocabulary, progress: Progres
     the features of two images.
     """
     vectors = np.zeros((len(files.names), *vocabulary.centres.shape), np.float16)
+    for number, vector in enumerate(_each_vector(files, vocabulary, progress)):
+        vectors[number] = vector
+    return vectors
+
+
+@contextmanager
+def image_vectors_on_disk(
+    files: FeatureFiles, vocabulary: Vocabulary, progress: Progress | None = None
+) -> Iterator[np.ndarray]:
+    """As image_vectors, in a temporary file (TMPDIR says where) that is gone with the block or the process."""
+    with tempfile.TemporaryFile() as file:
+        for vector in _each_vector(files, vocabulary, progress):
+            file.write(vector.astype(np.float16).tobytes())
+        file.flush()
+        yield np.memmap(file, np.float16, "r", shape=(len(files.names), *vocabulary.centres.shape))
+
+
+def _each_vector(files: FeatureFiles, vocabulary: Vocabulary, progress: Progress | None) -> Iterator[np.ndarray]:
     first: Features | None = None
-    for number, name in enumerate(files.names):
+    for number, name in enumerate(files.names, 1):
         features = files.load(name)
         first = features if first is None else first
         _check_same_kind(files, first, name, features, vocabulary.centres.shape[1])
-        vectors[number] = global_vector(features.descriptors, vocabulary.centres)
+        yield global_vector(features.descriptors, vocabulary.centres)
         if progress is not None:
-            progress(number + 1, len(files.names))
-    return vectors
+            progress(number, len(files.names))
 
 
 def global_vector(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:

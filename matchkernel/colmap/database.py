@@ -1,5 +1,6 @@
 """Read and write a COLMAP database (SQLite): names, keypoints, matches; these tables are the same in all versions."""
 
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -15,10 +16,28 @@ KEYPOINTS = (
     "SELECT images.name, keypoints.rows, keypoints.cols, keypoints.data"
     " FROM keypoints JOIN images ON images.image_id = keypoints.image_id ORDER BY images.name"
 )
+GUESSED = "SELECT width || ' x ' || height, COUNT(*) FROM cameras WHERE prior_focal_length = 0 GROUP BY width, height"
+KEYPOINT_COUNTS = "SELECT name, rows FROM keypoints JOIN images USING (image_id)"
 MAXIMUM_IMAGES = 2**31 - 1  # COLMAP numbers the pair of images i < j as i * MAXIMUM_IMAGES + j
 KEY_TABLE = "matchkernel"  # a table that COLMAP does not look at
 # COLMAP writes a row without inliers for a pair it could not verify.
 COUNTS = "SELECT COUNT(*), COALESCE(SUM(rows), 0) FROM {table} WHERE rows > 0"
+
+
+MATCHED_PAIRS = (
+    "SELECT pair_id, matches.rows, COALESCE(geometry.rows, 0)"
+    " FROM matches LEFT JOIN two_view_geometries AS geometry USING (pair_id) WHERE matches.rows > 0 ORDER BY pair_id"
+)
+INLIERS = "SELECT pair_id, rows, data FROM two_view_geometries WHERE rows > 0 AND pair_id IN ({pairs})"
+
+
+@dataclass(frozen=True)
+class MatchedPair:
+    """Two images of a database that have matches."""
+
+    images: tuple[str, str]
+    matches: int
+    inliers: int  # that agree with the geometry which COLMAP found; 0 without one
 
 
 @dataclass(frozen=True)
@@ -47,6 +66,38 @@ def count_matches(database: str | Path) -> MatchCounts:
     tables = ("matches", "two_view_geometries")
     (before,), (after,) = (_select(Path(database), COUNTS.format(table=table)) for table in tables)
     return MatchCounts(*before, *after)
+
+
+def count_keypoints(database: str | Path) -> dict[str, int]:
+    """The number of keypoints of every image that has any."""
+    return dict(_select(Path(database), KEYPOINT_COUNTS))
+
+
+def sizes_without_focal_length(database: str | Path) -> dict[str, int]:
+    """The sizes of the cameras whose focal length is only guessed, and the number of cameras of each."""
+    return dict(_select(Path(database), GUESSED))
+
+
+def read_matched_pairs(database: str | Path) -> list[MatchedPair]:
+    """The pairs of a database that have matches, and what COLMAP made of them."""
+    names = {number: name for name, number in _image_ids(database).items()}
+    found = []
+    for pair, *numbers in _select(Path(database), MATCHED_PAIRS):
+        a, b = divmod(pair, MAXIMUM_IMAGES)
+        if a in names and b in names:
+            found.append(MatchedPair((names[a], names[b]), *numbers))
+    return found
+
+
+def read_inliers(database: str | Path, image: str, others: Iterable[str]) -> dict[str, np.ndarray]:
+    """Verified matches of an image: other image -> (M, 2) row in the image and row in the other."""
+    ids = _image_ids(database)
+    own, found = ids[image], {}
+    pairs = {MAXIMUM_IMAGES * min(own, ids[name]) + max(own, ids[name]): name for name in others}
+    for pair, count, data in _select(Path(database), INLIERS.format(pairs=",".join(map(str, pairs)))):
+        rows = np.frombuffer(data, "<u4").reshape(count, 2)
+        found[pairs[pair]] = rows[:, :: 1 if own < ids[pairs[pair]] else -1]
+    return found
 
 
 def write_keypoints(database: str | Path, keypoints: Iterable[tuple[str, np.ndarray]]) -> None:
@@ -130,9 +181,17 @@ def _select(database: Path, query: str) -> list[tuple[Any, ...]]:
         try:
             return _rows(database, "mode=ro", query)
         except sqlite3.OperationalError:  # on a read-only file system SQLite cannot look for the log of another writer
+            if not _is_at_rest(database):
+                raise
             return _rows(database, "mode=ro&immutable=1", query)
     except (sqlite3.Error, UnicodeDecodeError, OverflowError, MemoryError) as error:
-        raise FileError(f"{database}: not a COLMAP database ({short_message(error)})") from None
+        raise FileError(f"{database}: cannot be read as a COLMAP database ({short_message(error)})") from None
+
+
+def _is_at_rest(database: Path) -> bool:
+    """True if nobody can write here, and no log beside the database holds what it lacks, or takes back what it has."""
+    logs = [database.with_name(database.name + ending) for ending in ("-wal", "-journal")]
+    return not os.access(database.parent, os.W_OK) and not any(log.exists() and log.stat().st_size for log in logs)
 
 
 def _rows(database: Path, mode: str, query: str) -> list[tuple[Any, ...]]:

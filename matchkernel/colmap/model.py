@@ -6,7 +6,7 @@ which are not read; the layout of cameras, images and points is the same.
 
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +51,16 @@ class RegisteredImage:
 
 
 @dataclass(frozen=True)
+class Point:
+    """A 3-D point."""
+
+    place: np.ndarray  # (3,)
+    colour: tuple[int, int, int]
+    error: float  # mean distance in pixels; negative if it is not known
+    images: int  # observations
+
+
+@dataclass(frozen=True)
 class Reconstruction:
     """A sparse model."""
 
@@ -64,11 +74,33 @@ def read_reconstruction(folder: str | Path) -> Reconstruction:
     folder = Path(folder)
     cameras = _entries(folder, "cameras", _binary_camera, _text_camera)
     images = _entries(folder, "images", _binary_image, _text_image)
-    points = _entries(folder, "points3D", _binary_point, _text_point)
+    points = {number: point.place for number, point in read_points(folder).items()}
     for image in images.values():
         if image.camera not in cameras:
             raise FileError(f"{folder}: image {image.name} has camera {image.camera}, which is not listed")
     return Reconstruction(cameras, images, points)
+
+
+def read_points(folder: str | Path) -> dict[int, Point]:
+    """The points of a model, by their ids, with colours and errors."""
+    return _entries(Path(folder), "points3D", _binary_point, _text_point)
+
+
+def rename_images(source: str | Path, target: str | Path, names: Mapping[str, str]) -> None:
+    """Copy an images.bin with other names of the images."""
+    with _format_errors(str(source)):
+        content = _Bytes(Path(source).read_bytes())
+        (count,) = content.values("Q")
+        parts, begin = [struct.pack("<Q", count)], content.offset
+        for _ in range(count):
+            content.offset += struct.calcsize("<i7di")
+            parts.append(content.content[begin : content.offset])
+            parts.append(names[content.name()].encode() + b"\0")
+            begin = content.offset
+            content.array(POINT2D, content.values("Q")[0])
+            parts.append(content.content[begin : content.offset])
+            begin = content.offset
+    Path(target).write_bytes(b"".join(parts))
 
 
 def covisible_images(model: Reconstruction) -> Iterator[tuple[str, list[tuple[str, int]]]]:
@@ -229,17 +261,19 @@ def _image(name: str, camera: int, pose: list[float], places: np.ndarray, points
     return RegisteredImage(name, camera, R, t, places, points)
 
 
-def _binary_point(content: _Bytes) -> tuple[int, np.ndarray]:
-    number, *place = content.values("Q3d3Bd")[:4]
-    content.array("<i8", content.values("Q")[0])  # the track; the images file has the same information
-    return number, _point(place)
+def _binary_point(content: _Bytes) -> tuple[int, Point]:
+    number, x, y, z, *colour, error = content.values("Q3d3Bd")
+    track = content.array("<i8", content.values("Q")[0])  # the images file has the same information
+    return number, _point([x, y, z], colour, error, len(track))
 
 
-def _text_point(fields: list[str], _: Lines) -> tuple[int, np.ndarray]:
-    return int(fields[0]), _point([float(fields[1]), float(fields[2]), float(fields[3])])
+def _text_point(fields: list[str], _: Lines) -> tuple[int, Point]:
+    place, colour = [float(field) for field in fields[1:4]], [int(field) for field in fields[4:7]]
+    return int(fields[0]), _point(place, colour, float(fields[7]), (len(fields) - 8) // 2)
 
 
-def _point(place: list[float]) -> np.ndarray:
-    if not np.isfinite(place).all():
-        raise ValueError("coordinates that are not finite")
-    return np.array(place)
+def _point(place: list[float], colour: list[int], error: float, images: int) -> Point:
+    if not np.isfinite(place).all() or len(place) != 3:
+        raise ValueError("coordinates that are not three finite numbers")
+    red, green, blue = colour
+    return Point(np.array(place), (red, green, blue), error, images)

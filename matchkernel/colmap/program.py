@@ -1,45 +1,43 @@
 """Run COLMAP: single stages, or a whole reconstruction from our keypoints and matches."""
 
-import filecmp
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from matchkernel.colmap.converted import flat_names, link_photo, readable_photos
 from matchkernel.colmap.database import (
     count_matches,
     has_key,
     numbered_images,
     read_image_names,
+    read_matched_pairs,
+    sizes_without_focal_length,
     write_key,
     write_keypoints,
     write_matches,
 )
-from matchkernel.colmap.installed import MAPPERS, find_colmap
-from matchkernel.colmap.model import read_reconstruction
+from matchkernel.colmap.installed import MAPPERS, Command, find_colmap
+from matchkernel.colmap.model import read_reconstruction, rename_images
+from matchkernel.colmap.points import analyze, point_cloud, write_ply
 from matchkernel.errors import FileError, WorkError
-from matchkernel.storage.files import link_or_copy, replacing
 from matchkernel.storage.folders import Build
-from matchkernel.storage.images import HEIC_SUFFIXES, as_jpeg
-from matchkernel.storage.work import Progress, Say, help_of, offscreen, output_of
+from matchkernel.storage.images import HEIC_SUFFIXES
+from matchkernel.storage.work import Progress, Say, help_of, offscreen
 
 COUNTED = re.compile(r"\[(\d+)/(\d+)\]")
+REGISTERED = re.compile(r"Registering image #\d+ \((?:num_reg_\w+=)?(\d+)\)")
 STACK = re.compile(r"@ |\*\*\*|PC: @")  # lines of the stack trace that COLMAP prints when it crashes
 USE_GPU = re.compile(r"--(Sift|Feature)(Extraction|Matching)\.use_gpu\b")  # Feature from COLMAP 3.13 on, without alias
+UNDISTORTER = "image_undistorter"
+FIRST_PAIR = 100  # inliers of the pair that COLMAP begins with
 SMALLEST_MODEL = 3  # images; COLMAP's own limit, 10, would drop the models of small scenes
-ANALYZED = {  # what `colmap model_analyzer` prints, and its type
-    "registered": (r"Registered images: (\d+)", int),
-    "points": (r"Points: (\d+)", int),
-    "observations": (r"Observations: (\d+)", int),
-    "track_length": (r"Mean track length: ([\d.]+)", float),
-    "error": (r"Mean reprojection error: ([\d.]+)px", float),
-}
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ class Colmap:
 
     build: Build
     progress: Progress | None = None  # called with the numbers done and in total that a stage prints, such as [3/11]
-    program: str = field(default_factory=find_colmap)
+    program: Command = field(default_factory=find_colmap)
 
     @property
     def database(self) -> Path:
@@ -80,11 +78,12 @@ class Colmap:
 
     def run(self, stage: str, options: Mapping[str, object]) -> None:
         """Run a stage such as "feature_extractor" on the database, without a GPU; options by COLMAP's names."""
-        command = [self.program, stage]
-        for name, value in {"database_path": self.database, **options}.items():
+        command = [*self.program, stage]
+        paths = {} if stage == UNDISTORTER else {"database_path": self.database}
+        for name, value in {**paths, **options}.items():
             command += [f"--{name}", str(value)]
         command += on_cpu(self.program, stage)
-        log = self.build.folder / f"{stage}.log"
+        log, total = self.build.folder / f"{stage}.log", self._images() if stage == "mapper" else 0
         # COLMAP inherits the lock: if this process is killed, no other build starts while COLMAP is still writing.
         with (
             log.open("w", encoding="utf-8") as output,
@@ -102,9 +101,7 @@ class Colmap:
             try:
                 for line in process.stdout:
                     output.write(line)
-                    counted = COUNTED.search(line)
-                    if counted and self.progress is not None:
-                        self.progress(int(counted[1]), int(counted[2]))
+                    self._report(line, total)
             except BaseException:
                 process.kill()
                 raise
@@ -113,52 +110,80 @@ class Colmap:
             reason = next((line for line in reversed(lines) if line and not STACK.match(line)), "")[:200]
             raise WorkError(f"colmap {stage} failed with exit code {process.returncode}: {reason} (full log: {log})")
 
+    def _images(self) -> int:
+        try:
+            return len(read_image_names(self.database))
+        except FileError:
+            return 0
+
+    def _report(self, line: str, total: int) -> None:
+        """Report the progress that a line of COLMAP tells: of the mapper, the photos that are in the model."""
+        counted, registered = COUNTED.search(line), REGISTERED.search(line)
+        if self.progress is not None and counted:
+            self.progress(int(counted[1]), int(counted[2]))
+        elif self.progress is not None and registered:
+            self.progress(min(int(registered[1]), total), total)
+
     def reconstruct(self, photos: MatchedPhotos, mapper: str, say: Say) -> Models:
         """Import photos with their keypoints and matches, verify these, and map."""
         heic = [name for name in photos.names if name.lower().endswith(HEIC_SUFFIXES)]
-        images = readable_photos(photos.folder, self.build.folder / "photos", photos.names, heic)
+        images, named = readable_photos(photos.folder, self.build.folder / "photos", photos.names, heic)
         if has_key(self.database, photos.key):
             taken = read_image_names(self.database)
         else:
             say("colmap feature_importer, matches_importer")
-            taken = self._import(images, photos)
-            if unread := [name for name in photos.names if name not in taken]:  # such as 16 bit colour
-                images = readable_photos(photos.folder, self.build.folder / "photos", photos.names, unread)
-                taken = self._import(images, photos)
-            for name in sorted(set(photos.names) - taken):
+            taken = self._import(images, named, photos.cameras)
+            if unread := [name for name in photos.names if named[name] not in taken]:  # such as 16 bit colour
+                images, named = readable_photos(photos.folder, self.build.folder / "photos", photos.names, unread)
+                taken = self._import(images, named, photos.cameras)
+            for name in sorted(name for name in photos.names if named[name] not in taken):
                 say(f"skipped {name}: COLMAP's feature_importer did not take it in")
-            self._verify(photos, taken)
+            self._advise_one_camera(say)
+            self._verify(photos, {name: named[name] for name in photos.names if named[name] in taken})
             write_key(self.database, photos.key)
         stage = MAPPERS[mapper]
         say(f"colmap {stage}")
         fixed = {"ba_refine_focal_length": 0, "ba_refine_extra_params": 0} if "camera_params" in photos.cameras else {}
-        names = self.map(images, stage, {"min_model_size": SMALLEST_MODEL, **fixed})
-        return Models(names, sorted(set(photos.names) - taken), analyze(self.build.folder / "sparse", self.program))
+        models = self.map(images, stage, {"min_model_size": SMALLEST_MODEL, **fixed})
+        original = {named[name]: name for name in photos.names}
+        names = [[original[name] for name in model] for model in models]
+        refused = sorted(name for name in photos.names if named[name] not in taken)
+        return Models(names, refused, analyze(self.build.folder / "sparse"))
 
-    def _import(self, images: Path, photos: MatchedPhotos) -> set[str]:
+    def _advise_one_camera(self, say: Say) -> None:
+        """Say that photos of one size without a known focal length may be of one camera."""
+        for size, count in sizes_without_focal_length(self.database).items():
+            if count > 1:
+                say(
+                    f"{count} photos of {size} pixels do not say their focal length (EXIF), so each gets a camera of"
+                    " its own; if one camera took them without zooming, --single-camera makes a better model"
+                )
+
+    def _import(self, images: Path, named: Mapping[str, str], cameras: Mapping[str, object]) -> set[str]:
         """Make a new database with the photos and their cameras; returns the names of those that COLMAP takes in."""
         for path in self.build.folder.glob("database.db*"):  # of an interrupted run, or without some of the photos
             path.unlink()
         listed = self.build.folder / "images.txt"
-        listed.write_text("".join(f"{name}\n" for name in photos.names), encoding="utf-8")
+        listed.write_text("".join(f"{name}\n" for name in named.values()), encoding="utf-8")
         with tempfile.TemporaryDirectory() as folder:
-            for name in photos.names:
+            for name in named.values():
                 path = Path(folder) / f"{name}.txt"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text("0 128\n", encoding="ascii")  # no keypoints; without this file COLMAP skips the photo
             paths = {"image_path": images, "import_path": folder, "image_list_path": listed}
-            options = {f"ImageReader.{name}": value for name, value in photos.cameras.items()}
+            options = {f"ImageReader.{name}": value for name, value in cameras.items()}
             self.run("feature_importer", {**paths, **options})
         return read_image_names(self.database)
 
-    def _verify(self, photos: MatchedPhotos, taken: set[str]) -> None:
+    def _verify(self, photos: MatchedPhotos, named: Mapping[str, str]) -> None:
         """Write the keypoints and matches of the photos that were taken in, and let COLMAP verify the matches."""
-        pairs = [pair for pair in photos.pairs if taken.issuperset(pair)]
+        pairs = [pair for pair in photos.pairs if named.keys() >= set(pair)]
         if not pairs:
             log = self.build.folder / "feature_importer.log"
             raise WorkError(f"{photos.folder}: COLMAP took in no two photos of a pair; see {log}")
-        write_keypoints(self.database, ((name, photos.keypoints(name)) for name in sorted(taken)))
-        matched = write_matches(self.database, photos.matches(pairs))
+        write_keypoints(self.database, ((named[name], photos.keypoints(name)) for name in sorted(named)))
+        matches = ((named[a], named[b], rows) for a, b, rows in photos.matches(pairs))
+        matched = write_matches(self.database, matches)
         if not matched:
             raise WorkError(f"{photos.folder}: no two images have a match; they may not overlap")
         listed = self.build.folder / "verified_pairs.txt"
@@ -183,11 +208,15 @@ class Colmap:
         try:
             self.run(stage, {**paths, **self._options(stage, options or {})})
         except WorkError as error:
-            raise WorkError(_why_no_model(images, self.database, str(error))) from None
+            if not list(found.iterdir()):
+                raise WorkError(_why_no_model(images, self.database, str(error))) from None
+            raise
+        for project in found.glob("*/project.ini"):  # it names folders that will be gone
+            project.unlink()
         names = {folder: names_in(folder) for folder in sorted(found.iterdir()) if folder.is_dir()}
         if not names:
-            reason = f"{images}: COLMAP found no reconstruction; the images may not overlap"
-            raise WorkError(_why_no_model(images, self.database, reason))
+            log = self.build.folder / f"{stage}.log"
+            raise WorkError(_why_no_model(images, self.database, f"colmap {stage} found no model (full log: {log})"))
         ordered = sorted(names, key=lambda folder: -len(names[folder]))
         ordered[0].replace(sparse)
         for number, folder in enumerate(ordered[1:], 1):
@@ -196,37 +225,38 @@ class Colmap:
         shutil.rmtree(found)
         return [names[folder] for folder in ordered]
 
+    def undistort(self, images: Path, sparse: Path, out: Path) -> dict[str, str]:
+        """Undistort the photos of a model into `out`, as trainers of splats read them.
+
+        `out` gets `images/`, whose names are flat, ASCII and end in .jpg or .png, and `sparse/0/` with pinhole cameras
+        and points3D.ply. Returns the new name of each image.
+        """
+        named = flat_names(names_in(sparse))
+        with tempfile.TemporaryDirectory(dir=self.build.folder) as folder:
+            staged = Path(folder) / "model"
+            shutil.copytree(sparse, staged)
+            rename_images(sparse / "images.bin", staged / "images.bin", named)
+            for name, new in named.items():
+                link_photo((images / name).resolve(), Path(folder) / "photos" / new)
+            paths = {"image_path": Path(folder) / "photos", "input_path": staged, "output_path": Path(folder) / "out"}
+            (Path(folder) / "out").mkdir()
+            self.run(UNDISTORTER, paths)
+            (out / "sparse").mkdir(parents=True)
+            (Path(folder) / "out" / "images").replace(out / "images")
+            (Path(folder) / "out" / "sparse").replace(out / "sparse" / "0")
+        write_ply(out / "sparse" / "0" / "points3D.ply", *point_cloud(out / "sparse" / "0"))
+        return named
+
     def _options(self, stage: str, options: Mapping[str, object]) -> dict[str, object]:
         """Options with the prefix that this version has for them; those that it does not have are left out."""
         found = {name: re.search(rf"--([\w.]*\b{re.escape(name)})\b", help_of(self.program, stage)) for name in options}
         return {match[1]: options[name] for name, match in found.items() if match}
 
 
-def on_cpu(program: str, stage: str) -> tuple[str, ...]:
+def on_cpu(program: Command, stage: str) -> tuple[str, ...]:
     """The option that keeps a stage off the GPU, as this version of COLMAP names it; empty for a stage without one."""
     option = USE_GPU.search(help_of(program, stage))
     return (option[0], "0") if option else ()
-
-
-def readable_photos(images: Path, folder: Path, names: Sequence[str], unreadable: Collection[str]) -> Path:
-    """The folder that COLMAP reads: the photos, or JPEGs of those that it cannot read and links to the others.
-
-    JPEGs and links have the names of the photos; an interrupted run may have made some of them.
-    """
-    if not unreadable and not folder.exists():
-        return images
-    for name in names:
-        target, source = folder / name, (images / name).resolve()
-        if name in unreadable and (not target.exists() or filecmp.cmp(target, source, shallow=False)):
-            with replacing(target) as part:
-                part.write_bytes(as_jpeg(source))
-        elif not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                target.symlink_to(source)
-            except OSError:  # not every user of Windows may
-                link_or_copy(source, target)
-    return folder
 
 
 def model_folders(workspace: str | Path) -> list[Path]:
@@ -241,22 +271,11 @@ def names_in(model: Path) -> list[str]:
     return [image.name for image in read_reconstruction(model).images.values()]
 
 
-def analyze(sparse: str | Path, program: str | None = None) -> dict[str, Any]:
-    """Registered images, points, observations, mean track length and error of a model, from `colmap model_analyzer`."""
-    code, text = output_of(program or find_colmap(), "model_analyzer", "--path", str(sparse))
-    found = {name: re.search(pattern, text) for name, (pattern, _) in ANALYZED.items()}
-    missing = [name for name, match in found.items() if match is None]
-    if code or missing:
-        raise WorkError(
-            f"colmap model_analyzer did not describe {sparse}: exit code {code}, no {missing} in its output"
-        )
-    return {name: ANALYZED[name][1](match[1]) for name, match in found.items() if match}
-
-
 def _why_no_model(images: Path, database: Path, reason: str) -> str:
-    """Why mapping failed: the reason, and the matches that COLMAP had to work with, if they can be counted."""
+    """Why mapping failed, the matches that COLMAP had to work with, and what to photograph instead."""
     try:
         found = count_matches(database)
+        most = max((pair.inliers for pair in read_matched_pairs(database)), default=0)
     except FileError:
         return reason
     counts = (
@@ -264,5 +283,15 @@ def _why_no_model(images: Path, database: Path, reason: str) -> str:
         f"{found.matches:,} matches, {found.inliers:,} inliers"
     )
     if not found.verified:
-        return f"{images}: COLMAP verified no pair of images, so nothing can be reconstructed ({counts})"
-    return f"{reason}; {counts}"
+        advice = "no two photos show the same things: take photos that share two thirds of their view with the next"
+    elif most < FIRST_PAIR:
+        advice = (
+            f"no two photos share the {FIRST_PAIR} points to begin with (at most {most}): photograph in smaller steps,"
+            " so that each photo shares two thirds of its view with the next, or try --keypoints 16000"
+        )
+    else:
+        advice = (
+            "the photos match, but without depth: do not turn on the spot or zoom, walk around what you photograph and"
+            " take a step sideways for each photo, a tenth of the distance or more"
+        )
+    return f"{images}: {advice} ({counts}); {reason}"

@@ -20,7 +20,8 @@ from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import SAMPLER, Frames, extract_patches
 from matchkernel.geometry.jitter import LEVELS, jittered
 from matchkernel.geometry.sift import patch_sift, to_rootsift
-from matchkernel.storage.files import check_folder, check_new_folder, file_hash
+from matchkernel.storage.files import check_folder, file_hash
+from matchkernel.storage.folders import check_new_build
 from matchkernel.storage.images import read_gray
 from matchkernel.storage.settings import check_ranges, setting
 from matchkernel.storage.work import Progress
@@ -88,7 +89,7 @@ def build_from_colmap(
         taken: names of the photos that were reconstructed; those that the model lacks are counted as left out.
         progress: called with the number of photos done and their total.
     """
-    check_new_folder(target, images, sparse)
+    check_new_build(target, images, sparse)
     return _cut(target, _Job.read(images, sparse, database, settings or CutSettings(), all_keypoints, taken), progress)
 
 

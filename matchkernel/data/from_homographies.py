@@ -16,8 +16,8 @@ from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import SAMPLER, Frames, extract_patches
 from matchkernel.geometry.jitter import LEVELS, jittered, overlaps
 from matchkernel.geometry.two_view import check_homography, warp_frames
-from matchkernel.storage.files import check_new_folder, file_hash, read_small_text, write_json
-from matchkernel.storage.folders import resumable_build
+from matchkernel.storage.files import file_hash, read_small_text, write_json
+from matchkernel.storage.folders import check_new_build, resumable_build
 from matchkernel.storage.images import read_gray, write_png
 from matchkernel.storage.settings import check_ranges, setting
 from matchkernel.storage.work import Progress
@@ -66,7 +66,7 @@ def build_from_homographies(
         progress: called with the number of sequences done and their total.
     """
     settings = settings or HomographySettings()
-    check_new_folder(target, source)
+    check_new_build(target, source)
     found = _find_sequences(Path(source), sequences)
     files = {
         f"{s.name}/{p.name}": file_hash(p) for s in found for p in sorted(s.images[0].parent.iterdir()) if p.is_file()

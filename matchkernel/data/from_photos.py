@@ -8,8 +8,8 @@ from matchkernel.colmap.program import Colmap
 from matchkernel.data.from_colmap import CutSettings, build_from_colmap
 from matchkernel.data.patch_set import PatchSet
 from matchkernel.errors import FileError
-from matchkernel.storage.files import check_new_folder, file_hash, write_json
-from matchkernel.storage.folders import resumable_build
+from matchkernel.storage.files import file_hash, write_json
+from matchkernel.storage.folders import check_new_build, resumable_build
 from matchkernel.storage.images import SUFFIXES, read_gray
 from matchkernel.storage.photo_folders import first_names, photos_in
 from matchkernel.storage.work import Progress, Say
@@ -40,7 +40,7 @@ def build_from_photos(
         progress: called with (done, total) of each stage of COLMAP, then of build_from_colmap.
     """
     photos, target = Path(photos), Path(target)
-    check_new_folder(target, photos)
+    check_new_build(target, photos)
     workspace = target.with_name(target.name + "-colmap")
     if not workspace.exists():
         reconstruct_with_sift(photos, workspace, sequential=sequential, say=say, progress=progress)

@@ -10,7 +10,7 @@
 import json
 import math
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,9 +23,10 @@ import numpy as np
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.storage.arrays import map_npy
 from matchkernel.storage.files import LONG_TEXT, check_free_space, file_hash, read_small_text
-from matchkernel.storage.folders import JOURNAL, LOCK, Build, resumable_build
+from matchkernel.storage.folders import JOURNAL, LOCK, MARK, Build, resumable_build
 
 MANIFEST, FORMAT = "manifest.json", 1
+PROTOCOL = "m50_100000_100000_0"  # of PhotoTourism's pair lists the one that papers report
 LARGEST_PATCH = 1024  # pixels of the side of patches that builders cut
 
 
@@ -235,18 +236,21 @@ def join_patch_sets(name: str, sets: Sequence[PatchSet]) -> PatchSet:
         sets: with the same patch size and the same kinds of pair lists.
     """
     labels = join_labels(sets)
-    lists = [_lists_by_kind(part) for part in sets]
+    names = [named_lists(part.pairs) for part in sets]
     firsts = np.cumsum([0, *(len(part) for part in sets)])  # index of each set's first patch
-    for part, own in zip(sets, lists, strict=True):
-        if own.keys() != lists[0].keys():
+    for part, own in zip(sets, names, strict=True):
+        if own.keys() != names[0].keys():
             raise ArgumentError(
                 f"{part.folder}: has the pair lists {', '.join(own) or 'none'}, {sets[0].folder} "
-                f"{', '.join(lists[0]) or 'none'}; only sets with the same kinds of lists can be joined"
+                f"{', '.join(names[0]) or 'none'}; only sets with the same kinds of lists can be joined"
             )
-    pairs = {}
-    for kind in lists[0]:
-        rows = np.concatenate([own[kind] + [first, first, 0] for own, first in zip(lists, firsts, strict=False)])
-        pairs[f"{kind}_{len(rows)}_{len(rows)}_0"] = rows
+    kinds, pairs = Counter(map(kind_of, names[0])), {}
+    for short, name_of_list in names[0].items():
+        parts = [part.pairs[own[short]] for part, own in zip(sets, names, strict=True)]
+        joined = np.concatenate([rows + np.array([k, k, 0]) for rows, k in zip(parts, firsts, strict=False)])
+        if kinds[kind_of(short)] == 1:  # else each keeps its name: named by length, one could take another's
+            name_of_list = f"{short}_{len(joined)}_{len(joined)}_0"
+        pairs[name_of_list] = joined
     manifest = {
         "joined": sorted(frozenset[str]().union(*map(known_names, sets))),
         "sha256": {"patches.npy": sorted(frozenset[str]().union(*map(patches_sha256, sets)))},
@@ -307,15 +311,20 @@ def check_hashes(folder: str | Path) -> dict[str, Any]:
     return manifest
 
 
-def _lists_by_kind(patches: PatchSet) -> dict[str, np.ndarray]:
-    """Pair lists by kind: their name before the first underscore."""
-    found: dict[str, np.ndarray] = {}
-    for name, rows in sorted(patches.pairs.items()):
-        kind = name.split("_")[0]
-        if kind in found:
-            raise ArgumentError(f"{patches.folder}: has two pair lists of kind {kind!r}")
-        found[kind] = rows
-    return found
+def named_lists(names: Iterable[str]) -> dict[str, str]:
+    """Short name -> pair list; the short name of a kind's only list is the kind, the name before the first underscore.
+
+    PhotoTourism's archives hold several of kind "m50": the short name "m50" is then PROTOCOL's, which comes first, and
+    the others keep their full names.
+    """
+    lists = sorted(names, key=lambda name: (name != PROTOCOL, len(name), name))
+    kinds = Counter(map(kind_of, lists))
+    return {kind_of(name) if kinds[kind_of(name)] == 1 or name == PROTOCOL else name: name for name in lists}
+
+
+def kind_of(name: str) -> str:
+    """The kind of a pair list: m50_100000_100000_0 and m50_50000_50000_0 are both m50."""
+    return name.split("_")[0]
 
 
 def _counts(labels: np.ndarray) -> dict[str, int]:
@@ -323,6 +332,6 @@ def _counts(labels: np.ndarray) -> dict[str, int]:
 
 
 def _content(folder: Path) -> list[str]:
-    own = (MANIFEST, JOURNAL, LOCK)
+    own = (MANIFEST, JOURNAL, LOCK, MARK)
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in own)
     return [path.relative_to(folder).as_posix() for path in paths]

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from matchkernel.data.patch_set import create_patch_set
+from matchkernel.data.patch_set import PROTOCOL, create_patch_set
 from matchkernel.errors import FileError
 from matchkernel.storage.extras import need
-from matchkernel.storage.files import LONG_TEXT, check_new_folder, file_hash, read_small_text
+from matchkernel.storage.files import LONG_TEXT, file_hash, read_small_text
+from matchkernel.storage.folders import check_new_build
 from matchkernel.storage.images import read_gray, write_png
 from matchkernel.storage.work import Progress
 
@@ -99,7 +100,7 @@ def pack_phototourism(source: str | Path, target: str | Path, progress: Progress
         progress: called with the number of patches done and their total.
     """
     source = Path(source)
-    check_new_folder(target, source)
+    check_new_build(target, source)
     if source.is_file():
         _pack_cache(source, target)
         return
@@ -146,7 +147,7 @@ def _pack_cache(source: Path, target: str | Path) -> None:
     settings = {"source": source.name, "sha256": file_hash(source)}
     with create_patch_set(target, len(patches), patches.shape[-1], settings) as build:
         build.store(range(len(patches)), patches)
-        pairs = {"m50_100000_100000_0" if len(matches) == 100_000 else "matches": matches}
+        pairs = {PROTOCOL if len(matches) == 100_000 else "matches": matches}
         build.finish(labels, pairs, {}, {"source": {"kind": "torchvision cache", "name": source.name}})
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from matchkernel.data.hpatches import open_hpatches
-from matchkernel.data.patch_set import MANIFEST, check_hashes, open_patch_set, read_manifest
+from matchkernel.data.patch_set import MANIFEST, check_hashes, named_lists, open_patch_set, read_manifest
 
 
 def facts(folder: str | Path) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def facts(folder: str | Path) -> dict[str, Any]:
         "points": len(sizes),
         "points with one patch": int((sizes == 1).sum()),
         "patches per point, median": float(np.median(sizes)) if len(sizes) else 0,
-        "pairs": {name: len(pairs) for name, pairs in patch_set.pairs.items()},
+        "pairs": {name: len(patch_set.pairs[name]) for name in named_lists(patch_set.pairs).values()},
         "columns": sorted(patch_set.columns),
     }
     return result | {name: manifest[name] for name in ("source", "selection") if name in manifest}
@@ -55,7 +55,10 @@ def one_line(folder: str | Path) -> str:
         origin = f", {chosen['from tracks']} from tracks and {chosen['from geometry']} from geometry" if chosen else ""
         unused = ", ".join(f"{count} {reason}" for reason, count in chosen.get("photos left out", {}).items())
         photos = f"; photos left out: {unused}" if unused else ""
-        return f"{found['patches']} patches of {found['points']} points{origin} -> {folder}{photos}"
+        lists = list(found["pairs"])  # the protocol's is the first
+        more = f" and {len(lists) - 1} more lists" if len(lists) > 1 else ""
+        tested = f", test pairs: {lists[0]}{more}" if lists else ""
+        return f"{found['patches']} patches of {found['points']} points{origin}{tested} -> {folder}{photos}"
     sequences = found["sequences"]
     counts = {name: entry if isinstance(entry, int) else entry["patches"] for name, entry in sequences.items()}
     empty = [f"{name}: {sequences[name]['why']}" for name, count in counts.items() if not count]

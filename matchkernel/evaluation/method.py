@@ -23,7 +23,8 @@ from matchkernel.storage.work import Progress, progress_counter
 # Patches per batch. A network always gets this many, the last batch padded with blank patches: PyTorch chooses its
 # algorithms by batch size, so the last bits of a row would otherwise depend on the number of patches in its batch.
 BATCH = 64
-MATCHING = ("filter", "matcher", "context")  # keys of a photo method's settings that do not change its features
+# Keys of a photo method's settings that do not change its features.
+MATCHING = ("filter", "matcher", "context", "aligned")
 RESIZED = "others resized to it by exact area means (linear to enlarge)"
 
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from matchkernel.data.patch_set import PROTOCOL, kind_of, named_lists
 from matchkernel.evaluation.photos.scores import difference
 from matchkernel.evaluation.uncertainty import Spread
 
@@ -55,7 +56,10 @@ def note_of(results: Sequence[Mapping[str, Any]]) -> str:
     if results[0]["kind"] == "phototourism":
         retrieval = "mAP of retrieval within the set: step, ties as errors."
         if any(result["pairs"] for result in results):
-            return f"In %. FPR@95 with ties as errors; {retrieval}"
+            lists = [named_lists(result["pairs"]) for result in results]
+            several = any(len(named) > len({*map(kind_of, named)}) for named in lists)
+            headline = f" {kind_of(PROTOCOL)} is {PROTOCOL}, the list that papers report." if several else ""
+            return f"In %. FPR@95 with ties as errors; {retrieval}{headline}"
         return f"In %. {retrieval} Without lists of pairs there is no FPR@95."
     kinds = {scene["kind"] for result in results for scene in result["scenes"].values()}
     return " ".join(
@@ -143,7 +147,7 @@ def _patch_row(result: Mapping[str, Any]) -> dict[str, str]:
                 row[heading] = f"{100 * value:.2f}"
         return row
     row["test set"] = str(result["test_set"])
-    for name, part in sorted(result["pairs"].items()):
-        row[f"FPR@95 {name.split('_')[0]}"] = f"{100 * part['fpr95']:.2f}"
+    for short, name in named_lists(result["pairs"]).items():
+        row[f"FPR@95 {short}"] = f"{100 * result['pairs'][name]['fpr95']:.2f}"
     row["mAP"] = "-" if result["retrieval_map"] is None else f"{100 * result['retrieval_map']:.2f}"
     return row

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from matchkernel.errors import ArgumentError
-from matchkernel.explore.memo import Memo
 from matchkernel.explore.photos import PagePhoto
 from matchkernel.explore.settings import ExploreSettings
 from matchkernel.geometry.detect import Detection, Detector
@@ -17,8 +16,9 @@ from matchkernel.geometry.frames import extract_patches
 from matchkernel.photos.extract import CUT, Describer, describe_detection, open_describer
 from matchkernel.photos.features import LEARNED_RATIO, RATIO, THRESHOLD, Features
 from matchkernel.photos.match import NUMBERS, Filter, match, parse_filter
-from matchkernel.photos.verify import ERRORS, INLIER_PIXELS, NOT_THE_SAME, verify
+from matchkernel.photos.verify import ERRORS, INLIER_PIXELS, Verification, verify
 from matchkernel.runtime.weights import available
+from matchkernel.storage.memo import Memo
 from matchkernel.storage.settings import short_repr
 
 SHOWN = 32  # side of the patches that are shown
@@ -35,9 +35,9 @@ class Comparison:
         facts: how they were found, the limits of the filter, the geometry; JSON values.
         arrays: frames_a (K, 6) and frames_b: x, y and the shape row by row; pairs (M, 2), distances and ratios (M,) of
             all mutual nearest neighbours; kept (M,), those that pass the filter, to which the geometry was fitted;
-            agrees (M,), those within 3 px of it; rivals_b (M, 2), the next nearest keypoints of B to that of A, and
-            rivals_b_distances; rivals_a, rivals_a_distances likewise. A row with fewer rivals repeats its match at
-            distance 2.
+            errors (M,), how many pixels each is off it, infinite without one; agrees (M,), those within 3 px; rivals_b
+            (M, 2), the next nearest keypoints of B to that of A, and rivals_b_distances; rivals_a, rivals_a_distances
+            likewise. A row with fewer rivals repeats its match at distance 2.
     """
 
     facts: dict[str, Any]
@@ -65,10 +65,16 @@ class PageMatcher:
         self.models[name] = model
         return name
 
+    @property
+    def own(self) -> dict[str, str]:
+        """Name -> path of the weight files that are not shipped."""
+        shipped = {*available(), "rootsift", "sift"}
+        return {name: path for name, path in self.models.items() if name not in shipped}
+
     def compare(self, a: PagePhoto, b: PagePhoto, model: str, keypoints: int, keep: str) -> Comparison:
-        """Match two photos with one of `models`; `keep` is a filter, such as "ratio" or "both:0.85,0.8"."""
-        chosen = parse_filter(keep)
-        chosen.check_recorded(self.describer(model).settings)
+        """Match two photos with one of `models`; `keep` is a filter, such as "ratio" or "both:0.85,0.8"; no file."""
+        chosen, describer = parse_filter(keep, may_read=False), self.describer(model)
+        chosen.check_recorded(describer.name, describer.settings)
         return self._comparison(a, b, model, keypoints, chosen)
 
     def _open(self, name: str) -> Describer:
@@ -94,10 +100,16 @@ class PageMatcher:
         found = match(first, second, filter=keep if keep.kind == "context" else "none")  # it has its own candidates
         kept = np.ones(len(found), bool) if keep.kind == "context" else keep.keep(found, first, second)
         ends = found.points(first, second)
-        geometry = verify(ends[0][kept], ends[1][kept], size_b=second.image_size)
-        agrees = np.zeros(len(found), bool)
+        frames = [side.frames[rows[kept]] for side, rows in zip((first, second), found.indices.T, strict=True)]
+        geometry = verify(
+            *(end[kept] for end in ends),
+            size_b=second.image_size,
+            ratios=found.ratios[kept],
+            frames=(frames[0], frames[1]),
+        )
+        errors = np.full(len(found), np.inf)
         if geometry.model is not None and geometry.geometry is not None:
-            agrees = ERRORS[geometry.geometry](geometry.model, *ends) <= INLIER_PIXELS
+            errors = ERRORS[geometry.geometry](geometry.model, *ends)
         arrays = {
             "frames_a": _frame_rows(first),
             "frames_b": _frame_rows(second),
@@ -105,7 +117,8 @@ class PageMatcher:
             "distances": found.distances.astype(np.float32),
             "ratios": found.ratios.astype(np.float32),
             "kept": kept.astype(np.uint8),
-            "agrees": agrees.astype(np.uint8),
+            "errors": errors.astype(np.float32),
+            "agrees": (errors <= INLIER_PIXELS).astype(np.uint8),
         }
         rows = first.descriptors, second.descriptors
         arrays["rivals_b"], arrays["rivals_b_distances"] = _rivals(*rows, found.indices)
@@ -120,11 +133,21 @@ class PageMatcher:
             "limits": _limits(keep, describer),
             "geometry": geometry.geometry if geometry.model is not None else None,
             "matrix": None if geometry.model is None else geometry.model.tolist(),
+            "file_matrix": _of_files(geometry, a, b),
             "significance": geometry.significance if np.isfinite(geometry.significance or 0) else None,
-            "reason": geometry.reason if geometry.model is not None else f"{NOT_THE_SAME} ({geometry.reason})",
+            "reason": geometry.reason,
             "seconds": round(time.perf_counter() - start, 4),
         }
         return Comparison(facts, arrays)
+
+
+def _of_files(found: Verification, a: PagePhoto, b: PagePhoto) -> list[list[float]] | None:
+    """The model for pixels of the files, from that for pixels of the page."""
+    if found.model is None:
+        return None
+    left = b.to_file if found.geometry == "homography" else np.linalg.inv(b.to_file).T
+    moved: list[list[float]] = (left @ found.model @ np.linalg.inv(a.to_file)).tolist()
+    return moved
 
 
 def shown_patches(photo: PagePhoto, frames: Any) -> np.ndarray:

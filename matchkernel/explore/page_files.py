@@ -11,6 +11,7 @@ from safetensors.numpy import save
 
 # In the order in which save.py joins the scripts: a script imports only from those before it.
 SCRIPTS = (
+    "words.js",
     "maps.js",
     "source.js",
     "filter.js",
@@ -20,7 +21,9 @@ SCRIPTS = (
     "details.js",
     "panel.js",
     "curve.js",
+    "film.js",
     "inside.js",
+    "chooser.js",
     "main.js",
 )
 TYPES = {

@@ -2,16 +2,16 @@
 
 import hashlib
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
-from matchkernel.data.sample_pair import load_motorcycle
+from matchkernel.data.sample_pair import FOLDER
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.explore.settings import ExploreSettings
 from matchkernel.storage.files import check_regular
-from matchkernel.storage.images import decode_photo, encode_png
+from matchkernel.storage.images import decode_photo
 
 PREVIEW_SIDE = 1600
 SAMPLE_NAMES = ("sample, left", "sample, right")
@@ -28,27 +28,33 @@ class PagePhoto:
     Attributes:
         id: digest of its bytes, by which photos are compared.
         name: name shown on the page.
-        gray: (H, W) uint8.
+        gray: (H, W) uint8, upright.
         jpeg: a picture of it, not larger than PREVIEW_SIDE.
+        to_file: (3, 3), from its pixels to those of the file, which may be larger and lie on its side.
     """
 
     id: str
     name: str = field(compare=False)
     gray: np.ndarray = field(compare=False)
     jpeg: bytes = field(compare=False)
+    to_file: np.ndarray = field(compare=False, default_factory=lambda: np.eye(3))
 
     @property
     def facts(self) -> dict[str, object]:
         """What the page shows about it."""
-        return {"id": self.id, "name": self.name, "width": self.gray.shape[1], "height": self.gray.shape[0]}
+        height, width = self.gray.shape
+        rows = self.to_file[:2]
+        shrunk = round(float(np.abs(rows[0, :2]).max()))
+        named = {"id": self.id, "name": self.name, "sample": self.name in SAMPLE_NAMES}
+        return {**named, "width": width, "height": height, "shrunk": shrunk, "to_file": rows.tolist()}
 
 
 def decode(data: bytes, name: str, settings: ExploreSettings) -> PagePhoto:
-    """A photo from the bytes of its file; one that is too large or damaged is a FileError."""
+    """A photo from the bytes of its file, upright, and shrunk if it is large; a damaged one is a FileError."""
     if len(data) > settings.upload_bytes:
         raise FileError(f"{name}: larger than {settings.upload_bytes / 2**20:g} MiB")
-    gray, jpeg = decode_photo(data, name, max_pixels=settings.upload_pixels, preview_side=PREVIEW_SIDE)
-    return PagePhoto(hashlib.sha256(data).hexdigest()[:32], name, gray, jpeg)
+    gray, jpeg, to_file = decode_photo(data, name, max_pixels=settings.upload_pixels, preview_side=PREVIEW_SIDE)
+    return PagePhoto(hashlib.sha256(data).hexdigest()[:32], name, gray, jpeg, to_file)
 
 
 def read_photo(path: Path, settings: ExploreSettings) -> PagePhoto:
@@ -59,13 +65,13 @@ def read_photo(path: Path, settings: ExploreSettings) -> PagePhoto:
     if path.stat().st_size > settings.upload_bytes:
         raise FileError(f"{path}: larger than {settings.upload_bytes / 2**20:g} MiB")
     photo = decode(path.read_bytes(), str(path), settings)
-    return PagePhoto(photo.id, path.name, photo.gray, photo.jpeg)
+    return replace(photo, name=path.name)
 
 
 def read_sample(settings: ExploreSettings) -> tuple[PagePhoto, PagePhoto]:
     """The sample pair."""
-    photos = zip(load_motorcycle(), SAMPLE_NAMES, strict=False)
-    left, right = (decode(encode_png(pixels), name, settings) for pixels, name in photos)
+    files = zip(("left.png", "right.png"), SAMPLE_NAMES, strict=True)
+    left, right = (decode((FOLDER / file).read_bytes(), name, settings) for file, name in files)
     return left, right
 
 

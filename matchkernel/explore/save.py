@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from matchkernel.errors import ArgumentError
-from matchkernel.explore.inside import PatchInspector
+from matchkernel.explore.inside import COMPARED, PatchInspector
 from matchkernel.explore.matching import Comparison, PageMatcher
 from matchkernel.explore.page_files import SCRIPTS, pack, page_file
 from matchkernel.explore.photos import PagePhoto
@@ -51,30 +51,32 @@ def save_page(
     """
     if not 1 <= matches <= MAX_MATCHES:
         raise ArgumentError(f"matches must be from 1 to {MAX_MATCHES:,}, got {short_repr(matches)}")
-    matcher, inspector = PageMatcher(settings, compare), PatchInspector(1)
+    matcher = PageMatcher(settings, compare)
     models = [matcher.default, *([matcher.compared] if matcher.compared else [])]
+    inspector = PatchInspector(1, matcher.own)
+    known = inspector.views if inspector.works() else {}
+    views = {view: model for view, model in known.items() if model in {*models, *COMPARED}}
     found = [matcher.compare(*pair, model, settings.keypoints, "ratio") for model in models]
     kept = [_only(one, matches // len(models)) for one in found]
-    counts = "; ".join(
-        f"{model}: {len(chosen.arrays['pairs']):,} of {int(one.arrays['kept'].sum()):,} matches that pass the filter"
-        for model, one, chosen in zip(models, found, kept, strict=True)
-    )
     facts = {
         "page": {
             "models": models,
             "model": models[0],
             "starts": models,
             "ranges": {},
-            "views": list(inspector.views),
+            "views": views,
+            "compared": COMPARED,
             "receptive_field": inspector.receptive_side,
             "pair": [{**photo.facts, "side": letter} for photo, letter in zip(pair, SIDES, strict=True)],
             "report": report is not None,
-            "note": f"Saved by matchkernel explore. {counts}. Needs no network.",
         },
-        "matches": [{**one.facts, "number": number} for number, one in enumerate(kept)],
+        "matches": [
+            {**one.facts, "number": number, "passed": _passed(every)}
+            for number, (one, every) in enumerate(zip(kept, found, strict=True))
+        ],
         "report": report,
     }
-    packed = gzip.compress(pack(facts, _data(pair, kept, matcher, inspector, settings)), 9, mtime=0)
+    packed = gzip.compress(pack(facts, _data(pair, kept, matcher, inspector, settings, list(views))), 9, mtime=0)
     page = self_contained(base64.b64encode(packed).decode())
     with replacing(path) as part:
         part.write_text(page, encoding="utf-8", newline="\n")
@@ -116,17 +118,24 @@ def _only(found: Comparison, limit: int) -> Comparison:
     return Comparison(found.facts, arrays)
 
 
+def _passed(found: Comparison) -> list[int]:
+    """How many matches pass the filter, and how many of them agree: before the choice of those that are saved."""
+    kept = found.arrays["kept"].astype(bool)
+    return [int(kept.sum()), int(found.arrays["agrees"][kept].sum())]
+
+
 def _data(
     pair: tuple[PagePhoto, PagePhoto],
     found: list[Comparison],
     matcher: PageMatcher,
     inspector: PatchInspector,
     settings: ExploreSettings,
+    views: list[str],
 ) -> dict[str, np.ndarray]:
     """All arrays. Keypoints that no saved match and no rival names are left out, and `found` numbered accordingly."""
     data: dict[str, np.ndarray] = {}
     for number, one in enumerate(found):
-        for view, maps in enumerate(_maps(pair, one, inspector)):
+        for view, maps in _maps(pair, one, inspector, views).items():
             data[f"maps{number}.{view}"] = maps
     for side, (letter, photo) in enumerate(zip(SIDES, pair, strict=True)):
         frames, rivals = f"frames_{letter}", f"rivals_{letter}"
@@ -142,19 +151,18 @@ def _data(
     return data
 
 
-def _maps(pair: tuple[PagePhoto, PagePhoto], found: Comparison, inspector: PatchInspector) -> list[np.ndarray]:
+def _maps(
+    pair: tuple[PagePhoto, PagePhoto], found: Comparison, inspector: PatchInspector, views: list[str]
+) -> dict[str, np.ndarray]:
     """For each view (M, n^2, n^2) bytes: row p is S_p(q), from its minimum (0) to its maximum (127)."""
-    pairs, pieces = found.arrays["pairs"], []
-    if not inspector.views or not len(pairs):
-        return [np.zeros((0, 64, 64), np.uint8) for _ in inspector.views]
+    pairs, pieces = found.arrays["pairs"], dict[str, list[np.ndarray]]((view, []) for view in views)
+    models = dict.fromkeys(inspector.views[view] for view in views)
     for start in range(0, len(pairs), PAIRS_AT_A_TIME):
         cut = []
         for side, (letter, photo) in enumerate(zip(SIDES, pair, strict=True)):
             rows = found.arrays[f"frames_{letter}"][pairs[start : start + PAIRS_AT_A_TIME, side]]
             cut.append(extract_patches(photo.gray, Frames(rows[:, :2], rows[:, 2:].reshape(-1, 2, 2)), CUT))
-        piece = []
-        for maps in inspector.maps(*cut).values():
+        for view, maps in (item for model in models for item in inspector.maps(model, *cut).items()):
             low, high = maps.min(2, keepdims=True), maps.max(2, keepdims=True)
-            piece.append(np.round(LEVELS * (maps - low) / np.maximum(high - low, 1e-30)).astype(np.uint8))
-        pieces.append(piece)
-    return [np.concatenate(of_view) for of_view in zip(*pieces, strict=True)]
+            pieces[view].append(np.round(LEVELS * (maps - low) / np.maximum(high - low, 1e-30)).astype(np.uint8))
+    return {view: np.concatenate([np.zeros((0, 64, 64), np.uint8), *rows]) for view, rows in pieces.items()}

@@ -9,13 +9,11 @@ from dataclasses import replace
 import uvicorn
 
 from matchkernel.errors import ArgumentError
-from matchkernel.explore.photos import PagePhoto
+from matchkernel.explore.connections import connection_limit, server_config
+from matchkernel.explore.photos import PagePhoto, read_sample
 from matchkernel.explore.server import Explorer, create_app
 from matchkernel.explore.settings import ExploreSettings
 from matchkernel.storage.work import cores, use_threads
-
-CONNECTIONS = 100
-SECONDS_TO_FINISH = 2
 
 
 def serve(
@@ -29,23 +27,12 @@ def serve(
     use_threads(max(1, cores() // settings.workers))
     with listen(settings) as listener:
         chosen = replace(settings, port=listener.getsockname()[1])
-        app = create_app(chosen, pair, report)
+        app = create_app(chosen, pair or read_sample(chosen), report)
         explorer = app.state.explorer
         explorer.matcher.describer(explorer.matcher.default)  # one that cannot be opened is an error before serving
         started(address_of(chosen))
-        config = uvicorn.Config(
-            app,
-            http="h11",
-            ws="none",
-            lifespan="off",
-            log_level="error",
-            access_log=False,
-            server_header=False,
-            limit_concurrency=CONNECTIONS,
-            timeout_graceful_shutdown=SECONDS_TO_FINISH,
-        )
         try:
-            _Server(config, explorer).run(sockets=[listener])
+            _Server(server_config(app), explorer).run(sockets=[listener])
         finally:
             explorer.close()
 
@@ -65,20 +52,23 @@ class _Server(uvicorn.Server):
 def listen(settings: ExploreSettings) -> socket.socket:
     """Open a listening socket. Raises ArgumentError if the address is in use or cannot be bound."""
     try:
-        unspecified = ipaddress.ip_address(settings.host).is_unspecified
-    except ValueError:
-        unspecified = False
-    if unspecified:
-        raise ArgumentError(f"{settings.host} binds all interfaces; give the name or address that browsers will use")
-    try:
         family, _, _, _, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address, family=family, backlog=CONNECTIONS)
+        if _is_every_address(str(address[0])):  # by whatever name: 0, 0x0, ::ffff:0.0.0.0
+            raise ArgumentError(
+                f"{settings.host} binds all interfaces; give the name or address that browsers will use"
+            )
+        return socket.create_server(address, family=family, backlog=connection_limit())
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ArgumentError(
                 f"port {settings.port} is taken: choose another with --port, or 0 for any free one"
             ) from None
         raise ArgumentError(f"cannot serve at {settings.host}:{settings.port} ({error.strerror or error})") from None
+
+
+def _is_every_address(text: str) -> bool:
+    found = ipaddress.ip_address(text.partition("%")[0])
+    return found.is_unspecified or getattr(found, "ipv4_mapped", None) == ipaddress.ip_address("0.0.0.0")
 
 
 def address_of(settings: ExploreSettings) -> str:

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from matchkernel.errors import MatchKernelError, MissingExtraError, short_message
 from matchkernel.explore.guard import Guard, own_hosts
-from matchkernel.explore.inside import RANGES, PatchChange, PatchInspector, Region
+from matchkernel.explore.inside import COMPARED, RANGES, PatchChange, PatchInspector, Region
 from matchkernel.explore.jobs import BusyError, Jobs, StoppedError
 from matchkernel.explore.matching import PageMatcher
 from matchkernel.explore.page_files import TYPES, pack, page_file
@@ -26,7 +26,9 @@ from matchkernel.photos.match import NUMBERS
 from matchkernel.storage.settings import check_ranges, from_dict, setting
 
 JSON_BYTES = 65536  # maximum size of a request that is not a photo
+JSON_SECONDS = 10.0  # for it to arrive
 SHORT_WORKERS = 2  # a curve may run while maps are asked for
+VIEWED = 2 + len(COMPARED)  # requests for the insides of one match: a model and RootSIFT beside those compared
 UPLOADS = 4  # photos that may arrive at a time; others wait
 # The report is one page without scripts; its styles are inside.
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'"
@@ -76,6 +78,7 @@ class PairRequest:
     frame_a: Region = field(default_factory=Region)
     b: str = ""
     frame_b: Region = field(default_factory=Region)
+    model: str = ""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -97,7 +100,8 @@ class Explorer:
     ) -> None:
         self.settings, self.pair, self.report = settings, pair, report
         self.photos = PhotoStore(settings.kept_photos, pair or ())
-        self.matcher, self.inspector = PageMatcher(settings), PatchInspector(settings.kept_results)
+        self.matcher = PageMatcher(settings)
+        self.inspector = PatchInspector(VIEWED * settings.kept_results, self.matcher.own)
         self.long = Jobs(settings.workers, settings.waiting)
         self.arriving = asyncio.Semaphore(UPLOADS)
         self.short = Jobs(SHORT_WORKERS, settings.waiting)
@@ -112,7 +116,8 @@ class Explorer:
             "filters": list(NUMBERS),
             "upload_bytes": self.settings.upload_bytes,
             "ranges": RANGES,
-            "views": list(self.inspector.views),
+            "views": self.inspector.views,
+            "compared": COMPARED,
             "receptive_field": self.inspector.receptive_side,
             "pair": None if self.pair is None else [photo.facts for photo in self.pair],
             "report": self.report is not None,
@@ -132,7 +137,7 @@ class Explorer:
             async with asyncio.timeout(self.settings.upload_seconds), self.arriving:
                 data = await _body(request, self.settings.upload_bytes)
         except TimeoutError:
-            raise HTTPException(408, "the photo took too long to arrive") from None
+            raise HTTPException(408, "the photo took too long to arrive", {"connection": "close"}) from None
         photo = await self.long.run(decode, data, NAMELESS, self.settings)
         self.photos.add(photo)
         return JSONResponse(photo.facts)
@@ -167,17 +172,18 @@ class Explorer:
         return _bytes(pack({}, {"patches": found}))
 
     async def maps(self, request: Request) -> Response:
-        """The similarity maps of every position of two patches, for every view."""
+        """The similarity maps of every position of two patches, for every view of a model."""
         asked = await _fields(request, PairRequest)
         a, b = self.photos.get(asked.a), self.photos.get(asked.b)
-        return _bytes(pack({}, await self.short.run(self.inspector.map, a, asked.frame_a, b, asked.frame_b)))
+        found = await self.short.run(self.inspector.map, a, asked.frame_a, b, asked.frame_b, asked.model)
+        return _bytes(pack({}, found))
 
     async def warp(self, request: Request) -> Response:
         """How similarity falls along one change of the second patch."""
         asked = await _fields(request, WarpRequest)
         a, b = self.photos.get(asked.a), self.photos.get(asked.b)
         cosines, values, patches = await self.short.run(
-            self.inspector.curve, a, asked.frame_a, b, asked.frame_b, asked.along, asked.fixed
+            self.inspector.curve, a, asked.frame_a, b, asked.frame_b, asked.along, asked.fixed, asked.model
         )
         return _bytes(pack({"views": list(cosines)}, {**cosines, "values": values, "patches": patches}))
 
@@ -250,7 +256,11 @@ async def _body(request: Request, limit: int) -> bytes:
 async def _fields(request: Request, kind: type[Fields]) -> Fields:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(415, "send JSON, with the type application/json")
-    data = await _body(request, JSON_BYTES)
+    try:
+        async with asyncio.timeout(JSON_SECONDS):
+            data = await _body(request, JSON_BYTES)
+    except TimeoutError:
+        raise HTTPException(408, "the request took too long to arrive", {"connection": "close"}) from None
     try:
         values = json.loads(data)
     except (ValueError, RecursionError):

@@ -14,7 +14,7 @@ class ExploreSettings:
 
     Attributes:
         upload_bytes: maximum size of a photo's file.
-        upload_pixels: maximum number of pixels of a photo.
+        upload_pixels: a photo of more pixels is shrunk, one of more than 100 million refused.
         kept_photos: photos in memory besides those of the command line; the least recently used are dropped first.
         kept_results: features, matches, maps and curves in memory, of each kind.
         workers: jobs computed at the same time, of each of two kinds, long and short.

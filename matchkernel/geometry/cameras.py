@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from matchkernel.errors import ArgumentError
+from matchkernel.errors import ArgumentError, ArgumentTypeError
 
 # In COLMAP's order, the parameters are the focal length (or lengths), the centre, then the distortion.
 _ONE_FOCAL = (
@@ -65,6 +65,20 @@ def unproject(model: str, parameters: np.ndarray, pixels: np.ndarray) -> np.ndar
         rest = distorted - _tangential(rays, (rays**2).sum(1), distortion)
         rays = rest * _undistorted_scale(model, np.linalg.norm(rest, axis=1), distortion)[:, None]
     return rays
+
+
+def check_intrinsics(K: np.ndarray) -> np.ndarray:
+    """(3, 3) float64 intrinsics of a pinhole camera in pixels; anything else is refused."""
+    try:
+        matrix = np.asarray(K, np.float64)
+    except (TypeError, ValueError):
+        raise ArgumentTypeError(f"intrinsics must be (3, 3) numbers, got {type(K).__name__}") from None
+    is_camera = matrix.shape == (3, 3) and np.isfinite(matrix).all() and (matrix[[0, 1], [0, 1]] > 0).all()
+    if not is_camera or matrix[1, 0] or (matrix[2] != [0, 0, 1]).any():
+        raise ArgumentError(
+            f"intrinsics must be [[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels, got {matrix.tolist()}"
+        )
+    return matrix
 
 
 def focal_length(model: str, parameters: np.ndarray) -> float:

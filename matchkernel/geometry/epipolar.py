@@ -1,8 +1,8 @@
 """The relative pose of two calibrated cameras from matches: MAGSAC++, or several hypotheses refined and compared."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from matchkernel.geometry.two_view import CONFIDENCE, ITERATIONS, essential_matr
 from matchkernel.storage.extras import need_opencv
 
 Estimator = Literal["refined", "magsac"]
+State = TypeVar("State")
 
 MINIMAL = 5  # matches that determine an essential matrix
 LIMIT = 2.0  # error of an outlier / expected error of a right match
@@ -86,7 +87,7 @@ def estimate_pose(
         found = _magsac_pose(a, b, noise)
     else:
         ranks = np.zeros(len(a)) if ratios is None else np.asarray(ratios, np.float64)[usable]
-        pairs = None if frames is None or not _have_sizes(*frames) else (frames[0][usable], frames[1][usable])
+        pairs = None if frames is None or not have_sizes(*frames) else (frames[0][usable], frames[1][usable])
         found = _refined_pose(a, b, noise, ranks, pairs)
     if found is None:
         return None
@@ -131,8 +132,28 @@ def refine_pose(
     Returns:
         R and t with a sum that is no larger.
     """
-    precision, damping = np.broadcast_to(1 / np.square(sigma), len(a)), DAMPING
-    e, J = _sampson_derivatives(R, t, a, b)
+    return minimise_sampson(
+        (R, t), lambda pose: _pose_derivatives(*pose, a, b), lambda pose, step: _moved(*pose, step), sigma
+    )
+
+
+def minimise_sampson(
+    start: State,
+    derivatives: Callable[[State], tuple[np.ndarray, np.ndarray]],
+    moved: Callable[[State, np.ndarray], State],
+    sigma: float | np.ndarray,
+) -> State:
+    """Minimise the sum of e^2 / (e^2 + sigma^2) by Levenberg-Marquardt.
+
+    Args:
+        start: parameters.
+        derivatives: of parameters, (M,) errors e and (M, N) their derivatives by a step.
+        moved: parameters after a step (N,).
+        sigma: error at which the loss (Geman-McClure) is half its maximum; of all matches, or (M,) of each.
+    """
+    state, damping = start, DAMPING
+    e, J = derivatives(state)
+    precision = np.broadcast_to(1 / np.square(sigma), len(e))
     cost = _geman_mcclure(e, precision)
     for _ in range(STEPS):
         weighted = J * (precision / (1 + e**2 * precision) ** 2)[:, None]
@@ -141,23 +162,23 @@ def refine_pose(
             step = -np.linalg.solve(H + damping * np.diag(np.diag(H) + 1e-12), weighted.T @ e)
         except np.linalg.LinAlgError:
             break
-        new_R, new_t = _moved(R, t, step)
-        new_e, new_J = _sampson_derivatives(new_R, new_t, a, b)
+        new_state = moved(state, step)
+        new_e, new_J = derivatives(new_state)
         new_cost = _geman_mcclure(new_e, precision)
         if new_cost < cost:
             is_done = cost - new_cost < CONVERGED * cost
-            R, t, e, J, cost = new_R, new_t, new_e, new_J, new_cost
+            state, e, J, cost = new_state, new_e, new_J, new_cost
             damping = max(damping / 10, LEAST_DAMPING)
             if is_done:
                 break
         elif (damping := damping * 10) > MOST_DAMPING:
             break
-    return R, t
+    return state
 
 
 def losses(R: np.ndarray, t: np.ndarray, a: np.ndarray, b: np.ndarray, sigma: float | np.ndarray) -> np.ndarray:
     """(M,) squared Sampson errors / sigma^2, at most 1; 1 for matches whose point lies behind a camera."""
-    e = _sampson_derivatives(R, t, a, b)[0]
+    e = sampson_derivatives(essential_matrix(R, t), a, b)[0]
     turned = a @ R.T
     # The depths z_a, z_b of the point nearest to both rays, z_b b = z_a R a + t, times a positive number.
     aa, bb, ab = (turned**2).sum(1), (b**2).sum(1), (turned * b).sum(1)
@@ -185,7 +206,8 @@ def agreeing_frames(a: Frames, b: Frames) -> np.ndarray:
     return (np.abs(scales - scale) <= 1) & ((angles - angle + 1) % ANGLE_BINS <= 2)
 
 
-def _have_sizes(*frames: Frames) -> bool:
+def have_sizes(*frames: Frames) -> bool:
+    """Whether all regions are finite and have an area."""
     return all(np.isfinite(one.shapes).all() and (one.half_widths > 0).all() for one in frames)
 
 
@@ -258,18 +280,35 @@ def decompose_essential(
     return (R, t.ravel()) if count and np.isfinite(R).all() and np.isfinite(t).all() else None
 
 
-def _sampson_derivatives(R: np.ndarray, t: np.ndarray, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _pose_derivatives(R: np.ndarray, t: np.ndarray, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(M,) signed Sampson errors, and (M, 5) their derivatives by the step of _moved."""
     E = essential_matrix(R, t)
     # dE of a turn about each axis, then of t in each direction of its tangent plane.
     D = np.stack(
         [E @ essential_matrix(np.eye(3), axis) for axis in np.eye(3)] + [essential_matrix(R, u) for u in _tangents(t)]
     )
+    return sampson_derivatives(E, a, b, D)
+
+
+def sampson_derivatives(
+    E: np.ndarray, a: np.ndarray, b: np.ndarray, D: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """(M,) signed Sampson errors of (M, 3) homogeneous points, and (M, N) their derivatives if E moves along D.
+
+    Args:
+        E: (3, 3) essential or fundamental matrix.
+        a: points of A.
+        b: their matches in B.
+        D: (N, 3, 3) directions (default: none).
+    """
     lines_b, lines_a = a @ E.T, b @ E
     scale = 1 / np.sqrt(np.maximum((lines_b[:, :2] ** 2).sum(1) + (lines_a[:, :2] ** 2).sum(1), 1e-30))
     e = (b * lines_b).sum(1) * scale
-    Da = (a @ D.reshape(15, 3).T).reshape(-1, 5, 3)
-    Db = (b @ D.transpose(1, 0, 2).reshape(3, 15)).reshape(-1, 5, 3)
+    if D is None:
+        return e, np.empty((len(e), 0))
+    N = len(D)
+    Da = (a @ D.reshape(3 * N, 3).T).reshape(-1, N, 3)
+    Db = (b @ D.transpose(1, 0, 2).reshape(3, 3 * N)).reshape(-1, N, 3)
     gradients = (Da[:, :, :2] @ lines_b[:, :2, None] + Db[:, :, :2] @ lines_a[:, :2, None])[:, :, 0]
     return e, ((Da @ b[:, :, None])[:, :, 0] - (e * scale)[:, None] * gradients) * scale[:, None]
 

@@ -27,6 +27,8 @@ WIDTHS = [
 K = len(WIDTHS)
 NO_WIDTH = -6.0  # log of the factor of a kernel that (almost) ignores a quantity
 OCTAVES = 4.0  # maximum change of scale of a candidate
+ALIGNED = 8  # columns of matrices: a GPU multiplies others several times more slowly
+EXCLUDED = 1e6  # a quantity so large that every kernel is 0
 OPPOSITE = 2.0  # distance of unit rows where there is no neighbour
 
 
@@ -36,7 +38,8 @@ class ContextConfig:
 
     Attributes:
         descriptor: name of the descriptor.
-        descriptor_sha256: digest of its configuration and tensors, as features record it (setting `weights`).
+        descriptor_sha256: digest of its configuration and tensors, as features record it (setting `weights`); the name
+            of SIFT or RootSIFT, which have no weights.
         d: numbers per candidate.
         layers: sums over all candidates, one after the other.
         dv: numbers per candidate and kernel that are averaged in each layer.
@@ -199,18 +202,34 @@ def agreement(zi: Tensor, zj: Tensor, a: Tensor, is_real: Tensor, logs: Sequence
         is_real: (B, C).
         logs: (K,) logarithms of alpha, beta, kappa and gamma.
     """
-    v, w = zi[:, None, :] - zi[:, :, None], zj[:, None, :] - zj[:, :, None]  # [c, c']
-    errors = []
-    for carried in (a[:, :, None] * v, a[:, None, :] * v):
-        errors.append((w - carried).abs() / (w.abs() + carried.abs() + SMALLEST))
-    e2 = (errors[0] ** 2 + errors[1] ** 2) / 2
-    unit, octaves = a / a.abs().clamp(min=1e-9), a.abs().log2()
-    turn = 1 - (unit[:, :, None] * unit[:, None, :].conj()).real
-    quantities = (e2, v.abs() * w.abs(), turn, (octaves[:, :, None] - octaves[:, None, :]) ** 2)
+    maps = quantities(zi, zj, a, is_real)
     factors = torch.stack(list(logs), 1).exp()  # (K, 4)
-    exponent = (factors @ torch.stack(quantities, 1).flatten(2)).unflatten(2, e2.shape[1:])
-    others = is_real[:, :, None] & is_real[:, None] & ~torch.eye(zi.shape[1], dtype=torch.bool, device=zi.device)
-    return torch.exp(-exponent) * others[:, None]
+    return torch.exp(-(factors @ maps.flatten(2)).unflatten(2, maps.shape[2:]))
+
+
+@torch.no_grad()
+def quantities(zi: Tensor, zj: Tensor, a: Tensor, is_real: Tensor) -> Tensor:
+    """(B, 4, C, C) what the kernels of `agreement` are functions of; EXCLUDED for c = c' and where padded.
+
+    In place and in real numbers, because reading and writing these maps takes most of the time of training.
+    """
+    vx, vy, wx, wy = (x[:, None, :] - x[:, :, None] for x in (zi.real, zi.imag, zj.real, zj.imag))  # [c, c']
+    v, w = torch.hypot(vx, vy), torch.hypot(wx, wy)
+    s = a.abs()
+    cos, sin, octaves = a.real / s.clamp(min=1e-9), a.imag / s.clamp(min=1e-9), s.log2()
+    maps = v.new_empty(len(v), 4, *v.shape[1:])
+    torch.mul(v, w, out=maps[:, 1])
+    torch.mul(cos[:, :, None], cos[:, None], out=maps[:, 2]).addcmul_(sin[:, :, None], sin[:, None]).neg_().add_(1)
+    torch.sub(octaves[:, :, None], octaves[:, None], out=maps[:, 3]).square_()
+    e2 = maps[:, 0].zero_()
+    for side in (slice(None), slice(None), None), (slice(None), None, slice(None)):  # the similarities of c, and of c'
+        re, im, length = a.real[side], a.imag[side], s[side]
+        off = torch.addcmul(wx, re, vx, value=-1).addcmul_(im, vy).square_()
+        off += torch.addcmul(wy, re, vy, value=-1).addcmul_(im, vx, value=-1).square_()
+        e2 += off.div_(torch.addcmul(w, length, v).add_(SMALLEST).square_())
+    e2 /= 2
+    is_same = torch.eye(zi.shape[1], dtype=torch.bool, device=zi.device)
+    return maps.masked_fill_((is_same | ~(is_real[:, :, None] & is_real[:, None]))[:, None], EXCLUDED)
 
 
 class ContextLayer(nn.Module):
@@ -229,8 +248,10 @@ class ContextLayer(nn.Module):
         """(B, C, d) -> (B, C, d), with phi (B, K, C, C)."""
         gate = torch.sigmoid(self.gate(x)).transpose(1, 2)[..., None]  # (B, K, C, 1)
         value = self.value(x).unflatten(-1, (K, -1)).transpose(1, 2)  # (B, K, C, dv)
-        sums = (phi @ torch.cat([gate, gate * value], -1).to(phi.dtype)).float()
-        n, m = sums[..., :1], sums[..., 1:]
+        given = torch.cat([gate, gate * value], -1)
+        aligned = nnf.pad(given, (0, -given.shape[-1] % ALIGNED)).to(phi.dtype)
+        sums = (phi @ aligned).float()
+        n, m = sums[..., :1], sums[..., 1 : given.shape[-1]]
         context = torch.cat([torch.log1p(n), m / (n + 0.1)], -1).transpose(1, 2).flatten(2)
         change: Tensor = self.down(nnf.gelu(self.norm(self.up(torch.cat([x, context], -1)))))
         return x + change

@@ -11,7 +11,8 @@ from torch import Tensor
 from matchkernel.errors import ArgumentError, ArgumentTypeError, WeightsError
 from matchkernel.model.descriptors import Descriptor, check_model, why_size_is_fixed
 from matchkernel.runtime.config import VARIANTS
-from matchkernel.runtime.weights import NORMALIZATION, Card, Weights, bad_numbers, find_weights, read_weights
+from matchkernel.runtime.hub import ADDRESS
+from matchkernel.runtime.weights import NORMALIZATION, Card, Weights, bad_numbers, read_weights
 from matchkernel.storage.tensors import as_stored, as_tensor, write_tensors
 
 
@@ -48,22 +49,28 @@ def save(model: Descriptor, path: str | Path, card: Card | Mapping[str, str] | N
     write_tensors(path, _tensors(model), metadata)
 
 
-def load(name_or_path: str | Path, *, patch_size: int | None = None) -> Descriptor:
-    """Read a descriptor, ready for inference (eval mode, on the CPU). Nothing is downloaded and no code is executed.
+def load(name_or_path: str | Path, *, patch_size: int | None = None, revision: str | None = None) -> Descriptor:
+    """Read a descriptor, ready for inference (eval mode, on the CPU). No code is executed, and nothing is downloaded
+    unless a hub is named.
 
     Args:
-        name_or_path: a name of `available()`, or a .safetensors file.
+        name_or_path: a name of `available()`, a .safetensors file, a folder of `save_pretrained`, or hf://owner/name,
+            which the library huggingface_hub downloads.
         patch_size: prepare the model for this size instead of the one it was trained at; not for `fc` and `concat`.
+        revision: of the repository on the hub: a branch, a tag or a commit.
 
     Example:
         >>> import matchkernel
         >>> matchkernel.load("tiny").config.D
         128
     """
+    if revision is not None:
+        if not str(name_or_path).startswith(ADDRESS):
+            raise ArgumentError(f"a revision belongs to a model of a hub, hf://owner/name, got {name_or_path}")
+        name_or_path = f"{name_or_path}@{revision}"
     weights = read_weights(name_or_path)
     if patch_size not in (None, weights.config.patch_size) and not VARIANTS[weights.config.variant].any_size:
-        path = find_weights(name_or_path)
-        raise WeightsError(f"{path}: {why_size_is_fixed(weights.config)}, requested {patch_size} px")
+        raise WeightsError(f"{name_or_path}: {why_size_is_fixed(weights.config)}, requested {patch_size} px")
     return to_descriptor(weights, patch_size)
 
 

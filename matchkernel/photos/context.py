@@ -7,12 +7,12 @@ rows say relative to each other enters, so that turning, moving or zooming a pho
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from matchkernel.errors import ArgumentError
+from matchkernel.photos.extract import SIFTS
 from matchkernel.photos.features import Features, Matches
 from matchkernel.runtime.context import SHIPPED, ContextWeights, read_context
 from matchkernel.runtime.onnx import open_session
@@ -41,16 +41,23 @@ class Candidates:
     ratios: np.ndarray
 
 
-def match_in_context(a: Features, b: Features, threshold: float | None = None) -> Matches:
+def match_in_context(
+    a: Features, b: Features, threshold: float | None = None, weights: ContextWeights | None = None
+) -> Matches:
     """Matches that a network judges to be right from their context; at most one of each keypoint.
 
     Args:
-        a: features of image A, of a model that the package has a matcher for.
+        a: features of image A, of a model that the matcher was trained for.
         b: features of image B.
         threshold: minimum probability of a match (default: the one of the matcher).
+        weights: the matcher (default: the one of the package for this model).
     """
-    matcher = find_matcher(a.settings)
+    matcher = find_matcher(a.model, a.settings, weights)
     facts = matcher.weights.facts
+    for side, frames in (("A", a.frames), ("B", b.frames)):
+        is_bad = ~(np.isfinite(frames.centers).all(1) & np.isfinite(frames.shapes).all((1, 2)))
+        if is_bad.any():
+            raise ArgumentError(f"keypoint {int(is_bad.argmax())} of {side} has a place or region that is not finite")
     found = find_candidates(a.descriptors, b.descriptors, int(facts["candidates"]), int(facts["top"]))
     if not len(found.indices):
         return Matches(np.empty((0, 2), np.int64), np.empty(0), np.empty(0))
@@ -62,23 +69,49 @@ def match_in_context(a: Features, b: Features, threshold: float | None = None) -
     np.maximum.at(best_b, j, chances)
     kept = np.flatnonzero((chances > limit) & (chances >= best_a[i]) & (chances >= best_b[j]))
     kept = kept[np.lexsort((j[kept], i[kept]))]
+    for ends in (i, j):  # of keypoints that are the same, the first
+        kept = kept[np.sort(np.unique(ends[kept], return_index=True)[1])]
     ratios = np.minimum(found.ratios[kept].max(1, initial=0), 1.0)
     return Matches(found.indices[kept], found.distances[kept].astype(np.float64), ratios.astype(np.float64))
 
 
-def find_matcher(settings: Mapping[str, Any]) -> "ContextMatcher":
-    """The matcher of the package for features with these settings; other features are refused."""
-    matchers = [_open(path) for path in sorted(SHIPPED.glob("*.safetensors"))]
-    fitting = [one for one in matchers if one.weights.facts["descriptor_sha256"] == settings.get("weights")]
-    if not fitting:
-        names = " and ".join(str(one.weights.facts["descriptor"]) for one in matchers)
-        raise ArgumentError(f"the filter context judges matches of {names} as the package ships it: use another filter")
-    return fitting[0]
+def row_identity(model: str, settings: Mapping[str, Any]) -> str:
+    """What tells a model's rows from those of others: the digest of its weights, or the name of SIFT or RootSIFT."""
+    weights = str(settings.get("weights", ""))
+    return model if model in SIFTS and weights.startswith("OpenCV ") else weights
 
 
-def shipped_digests() -> list[str]:
-    """What identifies the matchers of the package, for files that record how their matches were made."""
-    return [_open(path).weights.sha256 for path in sorted(SHIPPED.glob("*.safetensors"))]
+def find_matcher(model: str, settings: Mapping[str, Any], weights: ContextWeights | None = None) -> "ContextMatcher":
+    """The matcher for features of this model with these settings; features that it was not trained for are refused.
+
+    Args:
+        model: name of the descriptor.
+        settings: of the features.
+        weights: of the matcher (default: one of the package).
+    """
+    rows, given = row_identity(model, settings), shipped_matchers() if weights is None else [weights]
+    for one in given:
+        if one.facts["descriptor_sha256"] == rows:
+            return _open(one)
+    judged = " and ".join(_name(one.facts["descriptor"], one.facts["descriptor_sha256"]) for one in given)
+    whose = "the package's matchers judge" if weights is None else f"the matcher {weights.name} judges"
+    raise ArgumentError(f"{whose} rows of {judged}, not of {_name(model, rows)}: use another matcher, or train one")
+
+
+def _name(model: str, rows: str) -> str:
+    """A model with the start of its digest."""
+    return model if rows in ("", model) else f"{model} ({rows[:8]})"
+
+
+@lru_cache(maxsize=1)
+def shipped_matchers() -> list[ContextWeights]:
+    """The matchers of the package."""
+    return [read_context(path) for path in sorted(SHIPPED.glob("*.safetensors"))]
+
+
+def matcher_digests(weights: ContextWeights | None) -> list[str]:
+    """What identifies a matcher (None: those of the package) in files that record how matches were made."""
+    return [one.sha256 for one in (shipped_matchers() if weights is None else [weights])]
 
 
 class ContextMatcher:
@@ -98,9 +131,9 @@ class ContextMatcher:
         return np.asarray(1 / (1 + np.exp(-logits.astype(np.float64))))
 
 
-@lru_cache(maxsize=4)
-def _open(path: Path) -> ContextMatcher:
-    return ContextMatcher(read_context(path))
+@lru_cache(maxsize=8)
+def _open(weights: ContextWeights) -> ContextMatcher:
+    return ContextMatcher(weights)  # one for equal digests
 
 
 def inputs(a: Features, b: Features, found: Candidates) -> dict[str, np.ndarray]:

@@ -25,7 +25,7 @@ from matchkernel.runtime.onnx import ENGINE, Engine, OnnxEngine, check_name, des
 from matchkernel.runtime.weights import Weights, read_weights
 from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.extras import need, need_opencv
-from matchkernel.storage.images import as_gray
+from matchkernel.storage.pixels import ImageLike, as_gray
 from matchkernel.storage.settings import with_options
 from matchkernel.storage.work import Progress, Say, in_threads, process_threads, spare_threads, stage
 
@@ -153,7 +153,7 @@ class Describer:
         return {name: value for name, value in vars(self).items() if name not in opened}
 
 
-Image = np.ndarray | str | Path
+Image = ImageLike
 Model = Union["Descriptor", Describer, str, Path]
 
 
@@ -300,7 +300,7 @@ def _cutting_and_describing(
 
 def extract(
     image: Image,
-    model: Model,
+    model: Model = "light-wide",
     detector: Detector | None = None,
     *,
     frames: Frames | None = None,
@@ -311,7 +311,7 @@ def extract(
     """Find keypoints in an image and describe the regions around them.
 
     Args:
-        image: a file, or (H, W) gray or (H, W, 3) RGB pixels, uint8 or uint16.
+        image: a file, its bytes, a PIL image, an array or a tensor (see as_gray).
         model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift" (see open_describer).
         detector: how keypoints are found (default: Detector()).
         frames: regions to describe instead of detected ones; only the detector's `magnification` and `pooling` are then
@@ -326,9 +326,9 @@ def extract(
         nothing.
 
     Example:
+        >>> from matchkernel import extract
         >>> from matchkernel.data.sample_pair import FOLDER
-        >>> from matchkernel.photos.extract import extract
-        >>> features = extract(FOLDER / "left.png", "light-wide", keypoints=100)
+        >>> features = extract(FOLDER / "left.png", keypoints=100)
         >>> features.keypoints.shape, features.descriptors.shape
         ((100, 2), (100, 128))
     """

@@ -8,12 +8,13 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from matchkernel.errors import ArgumentError, FileError, short_message
-from matchkernel.geometry.conventions import MAGNIFICATION
+from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, MissingExtraError, short_message
+from matchkernel.geometry.conventions import MAGNIFICATION, frames_to_kornia, frames_to_opencv
 from matchkernel.geometry.frames import Frames
 from matchkernel.runtime.config import TORCH
 from matchkernel.runtime.onnx import ENGINE
-from matchkernel.storage.arrays import read_npz, rows_as_bytes, rows_from_bytes
+from matchkernel.storage.arrays import npz_checksums, read_npz, rows_as_bytes, rows_from_bytes
+from matchkernel.storage.extras import need, need_opencv
 from matchkernel.storage.files import replacing
 from matchkernel.storage.settings import describe_differences
 
@@ -27,7 +28,7 @@ THRESHOLD, RATIO = "match_threshold", "match_ratio"  # keys of the calibrated li
 LEARNED_RATIO = 0.9
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Features:
     """K keypoints of one image.
 
@@ -60,6 +61,58 @@ class Features:
         rows, scores = self.descriptors[chosen], self.scores[chosen]
         return replace(self, frames=self.frames[chosen], descriptors=rows, scores=scores)
 
+    def __repr__(self) -> str:
+        width, height = self.image_size
+        return f"<Features: {len(self):,} keypoints ({self.label}) of {width} x {height} pixels>"
+
+    def to_lightglue(self) -> dict[str, Any]:
+        """What LightGlue and others take: a dict of float32 tensors, of arrays where torch is not installed.
+
+        Batch first: keypoints (1, K, 2), scales (1, K) in sigmas, oris (1, K) in radians from 0 to 2 pi, descriptors
+        (1, K, D), keypoint_scores (1, K), image_size (1, 2), width before height.
+        """
+        names = ("keypoints", "scales", "oris", "descriptors", "keypoint_scores", "image_size")
+        values = (self.keypoints, self.scales, self.orientations % (2 * np.pi), self.descriptors, self.scores)
+        return dict(zip(names, _batches(*values, np.array(self.image_size)), strict=True))
+
+    @classmethod
+    def from_lightglue(cls, data: Mapping[str, Any], model: str = "lightglue") -> "Features":
+        """The features of one image as LightGlue's extractors return them; the inverse of to_lightglue.
+
+        Args:
+            data: tensors or arrays, with or without a batch of one: keypoints, descriptors and image_size; scales in
+                sigmas (without them, regions are squares of half width 1), oris in radians and keypoint_scores.
+            model: name of the descriptor; features match only those of the same model.
+        """
+        size, points = _one(data, "image_size", 1), _one(data, "keypoints", 2)
+        rows, K = _one(data, "descriptors", 2).astype(np.float32), len(points)
+        half_widths = MAGNIFICATION * _one(data, "scales", 1) if "scales" in data else np.ones(K)
+        angles = _one(data, "oris", 1) if "oris" in data else np.zeros(K)
+        scores = _one(data, "keypoint_scores", 1) if "keypoint_scores" in data else np.ones(K)
+        if points.shape != (K, 2) or len(size) != 2 or not len(half_widths) == len(angles) == K:
+            raise ArgumentError(f"{K} keypoints need as many x, y, scales and oris, and an image_size of two numbers")
+        frames = Frames.turned_squares(points, half_widths, angles)
+        settings = {"magnification": MAGNIFICATION}
+        return cls(frames, rows, scores.astype(np.float32), (int(size[0]), int(size[1])), model, settings)
+
+    def to_kornia(self) -> tuple[Any, Any, Any]:
+        """What kornia's `LocalFeature` returns: lafs (1, K, 2, 3), responses (1, K) and descriptors (1, K, D), float32.
+
+        Tensors, or arrays where torch is not installed.
+        """
+        lafs, responses, descriptors = _batches(frames_to_kornia(self.frames), self.scores, self.descriptors)
+        return lafs, responses, descriptors
+
+    def to_opencv(self) -> tuple[tuple[Any, ...], np.ndarray]:
+        """K cv2.KeyPoint objects and (K, D) float32 rows, as `detectAndCompute` returns them.
+
+        A region that is no square becomes the square of its area.
+        """
+        magnification = float(self.settings.get("magnification", MAGNIFICATION))
+        rows = np.column_stack([frames_to_opencv(self.frames, magnification), self.scores])
+        KeyPoint = need_opencv().KeyPoint
+        return tuple(KeyPoint(*row) for row in rows.tolist()), self.descriptors
+
     @property
     def label(self) -> str:
         """The name of the descriptor, and the engine that computed it, for messages."""
@@ -81,7 +134,7 @@ class Features:
         return self.frames.angles
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Matches:
     """M matches, ordered by the index in image A.
 
@@ -90,21 +143,53 @@ class Matches:
         distances: (M,) float64, L2 distance of the descriptors.
         ratios: (M,) float64, ratio of nearest to second-nearest distance; for mutual matches, the larger of both
             directions. 0 if there is no second neighbour, 1 if both distances are equal.
+        aligned: (M, 2) points of B that were aligned with those of A, instead of B's keypoints; None if none were.
     """
 
     indices: np.ndarray
     distances: np.ndarray
     ratios: np.ndarray
+    aligned: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.indices)
 
+    def __repr__(self) -> str:
+        return f"<Matches: {len(self):,}>"
+
     def points(self, a: Features, b: Features) -> tuple[np.ndarray, np.ndarray]:
         """(M, 2) points of A and (M, 2) points of B, one row per match."""
-        return a.keypoints[self.indices[:, 0]], b.keypoints[self.indices[:, 1]]
+        points_b = b.keypoints[self.indices[:, 1]] if self.aligned is None else self.aligned
+        return a.keypoints[self.indices[:, 0]], points_b
 
     def __getitem__(self, chosen: np.ndarray) -> "Matches":
-        return Matches(self.indices[chosen], self.distances[chosen], self.ratios[chosen])
+        aligned = None if self.aligned is None else self.aligned[chosen]
+        return Matches(self.indices[chosen], self.distances[chosen], self.ratios[chosen], aligned)
+
+
+def _batches(*arrays: np.ndarray) -> list[Any]:
+    """Float32 with a first axis of one; tensors if torch can be imported."""
+    batches = [np.array(array, np.float32, order="C")[None] for array in arrays]
+    try:
+        torch = need("torch", "torch", "tensors")
+    except MissingExtraError:
+        return batches
+    return [torch.from_numpy(batch) for batch in batches]
+
+
+def _one(data: Mapping[str, Any], name: str, axes: int) -> np.ndarray:
+    """An entry of LightGlue's, float64, without the axis of its batch."""
+    if name not in data:
+        raise ArgumentError(f"features of LightGlue's layout need {name}; here are {', '.join(map(str, data))}")
+    value = data[name]
+    array = np.asarray(value.detach().cpu().float() if hasattr(value, "detach") else value)
+    if array.dtype.kind not in "uif":
+        raise ArgumentTypeError(f"{name} must be numbers, got {array.dtype}")
+    if array.ndim == axes + 1 and len(array) == 1:
+        array = array[0]
+    if array.ndim != axes or not np.isfinite(array).all():
+        raise ArgumentError(f"{name} of one image must be finite and have {axes} axes, got {array.shape}")
+    return array.astype(np.float64)
 
 
 def label_of(model: str, settings: Mapping[str, Any]) -> str:
@@ -128,6 +213,8 @@ def save_features(features: Features, path: str | Path) -> None:
         >>> load_features(path).keypoints.tolist()
         [[20.0, 30.0]]
     """
+    if Path(path).suffix.lower() != ".npz":
+        raise ArgumentError(f"{path}: save_features writes .npz; for .h5 use append_features of photos.files")
     store, rows = features.settings.get(STORE, "float32"), features.descriptors
     if store not in get_args(Store):
         raise ArgumentError(f"store must be one of {', '.join(get_args(Store))}, got {store!r}")
@@ -166,6 +253,11 @@ def load_features(path: str | Path) -> Features:
 def read_facts(path: str | Path) -> tuple[str, dict[str, Any]]:
     """Model and settings of features written by save_features, without their arrays."""
     return parse_facts(read_npz(path, ("facts",), "a file of features")["facts"], path)
+
+
+def checksums(path: str | Path) -> dict[str, int]:
+    """What the directory of a file of features says about each of its arrays, without reading them."""
+    return npz_checksums(path, ARRAYS, "a file of features")
 
 
 def parse_facts(text: object, where: str | Path) -> tuple[str, dict[str, Any]]:

@@ -13,6 +13,7 @@ image: see features.py.
 import json
 import os
 import shutil
+import zlib
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,12 +33,14 @@ from matchkernel.storage.files import check_free_space, read_small_text, replaci
 H5_SUFFIXES = (".h5", ".hdf5")
 NPZ_SUFFIX = ".npz"
 ATTRIBUTE = "matchkernel"  # the HDF5 attribute that holds model and settings, or a digest
+CHECKSUM = "matchkernel_crc32"  # the HDF5 attribute that tells features which were edited
 UNCERTAINTY = 1.0  # pixels; hloc's value for DoG
 MAX_COMPRESSION_RATIO = 1032  # of gzip: a dataset may claim at most this many times the bytes of its file
 HDF5_VERSIONS = ("v110", "v110")  # since HDF5 1.10 all structures of a file have checksums
 MIN_CHECKSUM_BYTES = 1024  # datasets of this size or more have checksums of their values as well
 RESERVED_BYTES = 8_000_000  # of disk, left free while an HDF5 file is written
 GLOBAL = "global_descriptor"  # hloc's dataset
+DEEPEST = 32  # groups inside each other in an .h5
 MAX_LIST_BYTES = 2**31  # maximum size of a list of pairs
 
 Pair = tuple[str, str]
@@ -136,7 +139,9 @@ def _write_image(file: Any, name: str, features: Features) -> None:
     _write_array(group, "image_size", np.array(features.image_size, np.int64))
     if not features.frames.are_squares.all():
         _write_array(group, "shapes", features.frames.shapes.astype(np.float32))  # scale and angle are not enough
-    group.attrs[ATTRIBUTE] = json.dumps({"model": features.model, "settings": dict(features.settings)}, sort_keys=True)
+    facts = {"model": features.model, "settings": dict(features.settings)}
+    group.attrs[ATTRIBUTE] = json.dumps(facts, sort_keys=True)
+    group.attrs[CHECKSUM] = _checksum(group)
 
 
 def read_features(path: str | Path, image_name: str, *, need_regions: bool = True) -> Features:
@@ -151,7 +156,7 @@ def read_features(path: str | Path, image_name: str, *, need_regions: bool = Tru
     Example: see append_features.
     """
     with _open(path) as file:
-        group = file.get(check_h5_name(image_name))
+        group = _item(file, check_h5_name(image_name))
         if not _is_image(group):
             raise FileError(f"{path}: contains no features of {image_name}")
         centers = _read_array(group, "keypoints", None, 2).astype(np.float64)
@@ -178,14 +183,12 @@ def image_names(path: str | Path) -> list[str]:
 
     Example: see append_features.
     """
-    names: list[str] = []
     with _open(path) as file:
-        file.visititems(lambda name, item: names.append(name) if _is_image(item) else None)
-    return sorted(names)
+        return sorted(name.removesuffix("/keypoints") for name in _paths_of("keypoints", file))
 
 
 def recorded_facts(path: str | Path, names: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
-    """For each image of a features.h5: `D`, `K`, and also `model` and `settings` if this package wrote it.
+    """For each image of a features.h5: `D`, `K`, and also `model`, `settings` and `checksum` if this package wrote it.
 
     Args:
         path: the file.
@@ -194,11 +197,21 @@ def recorded_facts(path: str | Path, names: Iterable[str] | None = None) -> dict
     found: dict[str, dict[str, Any]] = {}
     with _open(path) as file:
         for name in image_names(path) if names is None else names:
-            group = file.get(check_h5_name(name))
+            group = _item(file, check_h5_name(name))
             if _is_image(group):
                 D, K = group["descriptors"].shape
                 facts = _group_facts(group)
                 found[name] = {**({"model": facts[0], "settings": facts[1]} if facts else {}), "D": D, "K": K}
+                if CHECKSUM in group.attrs:  # which files of version 0.2 lack
+                    found[name]["checksum"] = int(group.attrs[CHECKSUM])
+    return found
+
+
+def _checksum(group: Any) -> int:
+    """CRC-32 of all arrays of an image."""
+    found = 0
+    for name in sorted(group):
+        found = zlib.crc32(np.ascontiguousarray(group[name][()]).tobytes(), zlib.crc32(name.encode(), found))
     return found
 
 
@@ -213,10 +226,8 @@ def _is_image(item: Any) -> bool:
 
 def read_global_descriptors(path: str | Path) -> tuple[list[str], np.ndarray]:
     """Names and (n, V) unit rows of hloc's global descriptors (NetVLAD, MegaLoc, ...), sorted by name."""
-    names: list[str] = []
     with _open(path) as file:
-        file.visititems(lambda name, _: names.append(name.rpartition("/")[0]) if name.endswith(f"/{GLOBAL}") else None)
-        names.sort()
+        names = sorted(name.removesuffix(f"/{GLOBAL}") for name in _paths_of(GLOBAL, file))
         if not names:
             raise FileError(f"{path}: contains no {GLOBAL}; hloc's extract_features writes it with a global network")
         V = len(file[names[0]][GLOBAL])
@@ -301,7 +312,7 @@ def recorded_matches(path: str | Path, pairs: Iterable[Pair]) -> tuple[str | Non
     with _open(path) as file:
         facts = file.attrs.get(ATTRIBUTE)
         for pair in pairs:
-            group = file.get(pair_key(*pair))
+            group = _item(file, pair_key(*pair))
             if isinstance(group, need_h5py().Group) and ATTRIBUTE in group.attrs:
                 matches0 = _read_array(group, "matches0", None, kinds="iu")
                 found[pair] = str(group.attrs[ATTRIBUTE]), int((matches0 >= 0).sum())
@@ -325,7 +336,7 @@ def read_matches_of(path: str | Path, pairs: Iterable[Pair]) -> Iterator[PairMat
     with _open(path) as file:
         for pair in pairs:
             is_swapped = pair_key(*pair) not in file
-            group = file.get(pair_key(*(pair[::-1] if is_swapped else pair)))
+            group = _item(file, pair_key(*(pair[::-1] if is_swapped else pair)))
             if group is None:
                 raise FileError(f"{path}: contains no matches of {pair[0]} and {pair[1]}")
             matches0 = _read_array(group, "matches0", None, kinds="iu").astype(np.int64)
@@ -339,6 +350,14 @@ def read_matches_of(path: str | Path, pairs: Iterable[Pair]) -> Iterator[PairMat
                 _, first = np.unique(indices[best_first, 1], return_index=True)
                 indices, scores = indices[best_first[first], ::-1], scores[best_first[first]]
             yield PairMatches(pair, indices, scores)
+
+
+def check_matches(path: str | Path) -> None:
+    """Refuse a matches.h5 of which any pair cannot be read."""
+    with _open(path) as file:
+        pairs = [(a, b) for a in file for b in file[a]]
+    for _ in read_matches_of(path, pairs):
+        pass
 
 
 def check_pair_names(names: Iterable[str]) -> None:
@@ -408,7 +427,9 @@ def _write_array(group: Any, name: str, values: np.ndarray) -> Any:
 
 def _read_array(group: Any, name: str, *shape: int | None, kinds: str = "fiu") -> np.ndarray:
     """Read finite numbers of this shape (None for any length); `kinds` are numpy's letters of the accepted types."""
-    dataset = group[name]
+    dataset = _item(group, name)
+    if not isinstance(dataset, need_h5py().Dataset):
+        raise FileError(f"{group.file.filename}: {group.name} has no {name}")
     fits = len(dataset.shape) == len(shape) and all(w in (None, n) for w, n in zip(shape, dataset.shape, strict=True))
     is_inside = not (dataset.is_virtual or dataset.external)
     limit = MAX_COMPRESSION_RATIO * os.path.getsize(group.file.filename)  # noqa: PTH202
@@ -420,6 +441,31 @@ def _read_array(group: Any, name: str, *shape: int | None, kinds: str = "fiu") -
     lengths = ", ".join("any" if length is None else str(length) for length in shape)
     wanted = f"finite numbers of shape ({lengths}), stored in this file"
     raise FileError(f"{group.file.filename}: {found}; expected {wanted}")
+
+
+def _item(group: Any, path: str) -> Any:
+    """What is at a path inside a group; None if there is nothing. A link to another file is refused."""
+    h5py = need_h5py()
+    for part in path.split("/"):
+        if not isinstance(group, h5py.Group):
+            return None
+        if isinstance(group.get(part, getlink=True), h5py.ExternalLink):
+            raise FileError(f"{group.file.filename}: {group.name} has a link to another file; links are not followed")
+        group = group.get(part)
+    return group
+
+
+def _paths_of(name: str, group: Any, seen: Collection[Any] = ()) -> Iterator[str]:
+    """The paths of all items of this name; the groups that hold them hold no others."""
+    if len(seen) > DEEPEST or group.id in seen:
+        raise FileError(f"{group.file.filename}: its groups are nested deeper than {DEEPEST}")
+    if name in group:
+        yield name
+        return
+    for part in group:
+        item = _item(group, part)
+        if isinstance(item, need_h5py().Group):
+            yield from (f"{part}/{path}" for path in _paths_of(name, item, (*seen, group.id)))
 
 
 def check_h5_name(name: str) -> str:

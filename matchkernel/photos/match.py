@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError
+from matchkernel.geometry.alignment import align_points
 from matchkernel.photos.extract import CPU, open_place
 from matchkernel.photos.features import LEARNED_RATIO, RATIO, THRESHOLD, Features, Matches
 from matchkernel.photos.nearest import LARGEST, find_nearest
+from matchkernel.runtime.context import ContextWeights, read_context
 from matchkernel.storage.extras import need
 from matchkernel.storage.settings import short_repr
 
@@ -39,39 +41,47 @@ class Filter:
             "distance" those up to a distance of descriptors; "either" those that pass one of these tests; "both" those
             that pass both; "adalam" those whose neighbours move alike (AdaLAM, from kornia); "context" those that a
             small network judges to be right by how they agree with all others, also among second neighbours (see
-            photos.context; for descriptors that the package has such a network for).
+            photos.context; for descriptors that such a network was trained for).
         ratio: limit of the ratio; None for the one recorded with the features (0.9 if there is none).
         distance: limit of the distance; None for the one recorded with the features. If there is none, filters that
             test distances are refused.
         chance: minimum probability that a match is right, for "context"; None for the one of its network.
+        weights: of that network; None for the one of the package.
     """
 
     kind: Kind = "none"
     ratio: float | None = None
     distance: float | None = None
     chance: float | None = None
+    weights: ContextWeights | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in NUMBERS:
-            raise ArgumentError(f"filter must be one of {', '.join(NUMBERS)}, got {short_repr(self.kind)}")
+            raise ArgumentError(
+                f"the matcher (filter) must be one of {', '.join(NUMBERS)}, got {short_repr(self.kind)}"
+            )
         for name in ("ratio", "distance", "chance"):
             value = getattr(self, name)
             if value is not None and name not in NUMBERS[self.kind]:
-                raise ArgumentError(f"the filter {self.kind} takes no {name}, got {short_repr(value)}")
+                raise ArgumentError(f"the matcher {self.kind} takes no {name}, got {short_repr(value)}")
             object.__setattr__(self, name, None if value is None else _checked(name, value))
+        if self.weights is not None and self.kind != "context":
+            raise ArgumentError(f"the matcher {self.kind} takes no weights")
 
     def __str__(self) -> str:
-        """The string that `parse_filter` reads."""
+        """The string that `parse_filter` reads, without the folder of a file."""
         values = [getattr(self, name) for name in NUMBERS[self.kind]]
         given = [repr(value) for value in values if value is not None]
-        return f"{self.kind}:{','.join(given)}" if given and len(given) == len(values) else self.kind
+        file = [] if self.weights is None else [f"{self.weights.name}{FILE}"]
+        numbers = [",".join(given)] if given and len(given) == len(values) else []
+        return ":".join([self.kind, *file, *numbers])
 
     def keep(self, matches: Matches, a: Features | np.ndarray, b: Features | np.ndarray) -> np.ndarray:
         """(M,) bool: which of the matches of A and B pass; rows without Features record no limits."""
         if self.kind == "adalam":
             return _adalam(matches, a, b)
         if self.kind == "context":
-            chosen = _in_context(a, b, self.chance).indices
+            chosen = _in_context(a, b, self).indices
             return np.isin(matches.indices @ [len(b), 1], chosen @ [len(b), 1])
         recorded = [side.settings for side in (a, b) if isinstance(side, Features)]
         passed = []
@@ -82,12 +92,14 @@ class Filter:
         combine = np.logical_or if self.kind == "either" else np.logical_and
         return np.asarray(combine.reduce(passed)) if passed else np.ones(len(matches), bool)
 
-    def check_recorded(self, settings: Mapping[str, Any]) -> None:
-        """Refuse a test that features with these settings do not allow: of distances without a limit, or of context."""
+    def check_recorded(self, model: str, settings: Mapping[str, Any]) -> None:
+        """Refuse a test that features of this model with these settings do not allow: of distances without a limit, or
+        of context.
+        """
         if self.kind == "context":
             from matchkernel.photos.context import find_matcher
 
-            find_matcher(settings)
+            find_matcher(model, settings, self.weights)
         if "distance" in NUMBERS[self.kind]:
             self._limit("distance", settings)
 
@@ -102,14 +114,21 @@ class Filter:
 
 
 DEFAULT_FILTER = Filter("ratio")
+FILE = ".safetensors"
 FILTER_HELP = (
-    "matches to keep: none (all), ratio, distance, either, both, adalam, context; with limits other than the model's: "
-    "ratio:0.85, distance:0.8, either:0.85,0.8"
+    "matches to keep: none (all), ratio, distance, either, both, adalam, context; with other limits: ratio:0.85, "
+    "either:0.85,0.8, context:0.7; with a matcher of yours: context:FILE.safetensors"
 )
 
 
-def parse_filter(text: Filter | str) -> Filter:
+def parse_filter(text: Filter | str, *, may_read: bool = True) -> Filter:
     """A filter from a string: a kind, and its numbers after a colon if they are not the calibrated ones.
+
+    The weights of "context" may be a file: "context:own.safetensors" or "context:own.safetensors:0.7".
+
+    Args:
+        text: the string, or a Filter, which is returned unchanged.
+        may_read: whether it may name a file.
 
     Example:
         >>> parse_filter("both:0.85,0.7")
@@ -118,17 +137,25 @@ def parse_filter(text: Filter | str) -> Filter:
     if isinstance(text, Filter):
         return text
     if not isinstance(text, str):
-        raise ArgumentError(f"filter must be a Filter or a string such as 'ratio:0.85', got {short_repr(text)}")
+        raise ArgumentError(
+            f"the matcher (filter) must be a Filter or a string such as 'ratio:0.85', got {short_repr(text)}"
+        )
     kind, colon, rest = text.strip().partition(":")
-    names = NUMBERS.get(kind, ())
+    names, file = NUMBERS.get(kind, ()), ""
+    if kind == "context" and FILE in rest and may_read:
+        file, _, rest = rest.rpartition(FILE)
+        file, colon, rest = f"{file}{FILE}", rest[:1], rest[1:]
     try:
+        if colon not in ("", ":"):
+            raise ValueError
         values = [float(part) for part in rest.split(",")] if colon else []
     except ValueError:
-        raise ArgumentError(f"the numbers of a filter are written ratio:0.85, got {short_repr(text)}") from None
+        raise ArgumentError(f"the numbers of a matcher are written ratio:0.85, got {short_repr(text)}") from None
     if kind in NUMBERS and colon and len(values) != len(names):
         wanted = " and ".join(f"a {name}" for name in names) or "no number"
-        raise ArgumentError(f"the filter {kind} takes {wanted}, got {short_repr(text)}")
-    return Filter(kind, **dict(zip(names, values, strict=False)))  # type: ignore[arg-type]
+        raise ArgumentError(f"the matcher {kind} takes {wanted}, got {short_repr(text)}")
+    chosen = Filter(kind, **dict(zip(names, values, strict=False)))  # type: ignore[arg-type]
+    return replace(chosen, weights=read_context(file)) if file else chosen
 
 
 def match(
@@ -147,14 +174,14 @@ def match(
         a: features, or (K, D) rows.
         b: features of the same model, or (L, D) rows.
         mutual: keep only mutual nearest neighbours; otherwise every row of A is matched to its nearest neighbour.
-        filter: test that the matches must pass (see Filter), or a string such as "ratio:0.85". For mutual matches the
-            ratio test applies in both directions.
+        filter: test that the matches must pass (see Filter), or a string such as "ratio:0.85" or "context". For mutual
+            matches the ratio test applies in both directions.
         device: where the tiles are computed: "cpu" (the default), "cuda", ..., "auto" for a GPU if there is one. The
             matches are the same.
 
     Example:
         >>> import numpy as np
-        >>> from matchkernel.photos.match import match
+        >>> from matchkernel import match
         >>> rows = np.eye(3)
         >>> match(rows, rows[[2, 0, 1]]).indices.tolist()
         [[0, 1], [1, 2], [2, 0]]
@@ -171,7 +198,7 @@ def match(
             f"descriptors of A have {rows_a.shape[1]} dimensions, those of B {rows_b.shape[1]}: not comparable"
         )
     if chosen_filter.kind == "context":
-        return _in_context(a, b, chosen_filter.chance)
+        return _in_context(a, b, chosen_filter)
     used_a, used_b = (np.flatnonzero(rows.any(1)) for rows in (rows_a, rows_b))
     if not len(used_a) or not len(used_b):
         return Matches(np.empty((0, 2), np.int64), np.empty(0), np.empty(0))
@@ -184,6 +211,22 @@ def match(
         ratios = np.maximum(there.ratios, back.ratios[position])
         found = replace(found, ratios=ratios)[back.index[position] == np.arange(len(rows_a))]
     return found[chosen_filter.keep(found, a, b)]
+
+
+def align_matches(matches: Matches, a: Features, b: Features, image_a: np.ndarray, image_b: np.ndarray) -> Matches:
+    """The matches with points of B that are aligned with those of A (see geometry.alignment).
+
+    The points belong to this pair alone: where matches of many images become tracks, keypoints stay where they are.
+
+    Args:
+        matches: of A and B.
+        a: features of image A.
+        b: features of image B.
+        image_a: (H, W) gray, uint8 or float32.
+        image_b: the same of B.
+    """
+    ends = a.frames[matches.indices[:, 0]], b.frames[matches.indices[:, 1]]
+    return replace(matches, aligned=align_points(image_a, image_b, *ends))
 
 
 def _check_same_kind(a: Features, b: Features) -> None:
@@ -227,23 +270,23 @@ def _checked(name: str, value: object) -> float:
     return number
 
 
-def _in_context(a: Features | np.ndarray, b: Features | np.ndarray, chance: float | None) -> Matches:
+def _in_context(a: Features | np.ndarray, b: Features | np.ndarray, chosen: Filter) -> Matches:
     from matchkernel.photos.context import match_in_context
 
     if not isinstance(a, Features) or not isinstance(b, Features):
-        raise ArgumentError("the filter context needs keypoints: match Features, not rows")
-    return match_in_context(a, b, chance)
+        raise ArgumentError("the matcher context needs keypoints: match Features, not rows")
+    return match_in_context(a, b, chosen.chance, chosen.weights)
 
 
 def _adalam(matches: Matches, a: Features | np.ndarray, b: Features | np.ndarray) -> np.ndarray:
     """AdaLAM of kornia with its own settings, on the points, directions and sizes of the matches alone."""
     import torch
 
-    adalam = need("kornia.feature.adalam", "kornia", "the filter adalam")
+    adalam = need("kornia.feature.adalam", "kornia", "the matcher adalam")
     if not isinstance(a, Features) or not isinstance(b, Features):
-        raise ArgumentError("the filter adalam needs keypoints: match Features, not rows")
+        raise ArgumentError("the matcher adalam needs keypoints: match Features, not rows")
     if len(matches) > ADALAM_LIMIT:
-        raise ArgumentError(f"the filter adalam takes at most {ADALAM_LIMIT:,} matches, here are {len(matches):,}")
+        raise ArgumentError(f"the matcher adalam takes at most {ADALAM_LIMIT:,} matches, here are {len(matches):,}")
     kept = np.zeros(len(matches), bool)
     if len(matches) < 2:
         return kept  # no neighbour can confirm one

@@ -8,20 +8,24 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from matchkernel.errors import ArgumentError
+from matchkernel.geometry.cameras import check_intrinsics
 from matchkernel.geometry.detect import Detector
+from matchkernel.geometry.epipolar import Pose, estimate_pose
 from matchkernel.photos.extract import Image, Model, extract_with, open_describer
 from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.guided import guided_matches
-from matchkernel.photos.match import DEFAULT_FILTER, FILTER_HELP, Filter, match, parse_filter
-from matchkernel.photos.verify import INLIER_PIXELS, MAX_PIXELS, NAMES, NOT_THE_SAME, Verification, verify
+from matchkernel.photos.match import DEFAULT_FILTER, FILTER_HELP, Filter, align_matches, match, parse_filter
+from matchkernel.photos.verify import INLIER_PIXELS, MAX_PIXELS, NAMES, NOT_THE_SAME, Geometry, Verification, verify
 from matchkernel.runtime.onnx import ENGINE
 from matchkernel.storage.files import replacing
+from matchkernel.storage.pixels import as_gray
 from matchkernel.storage.settings import check_ranges, setting, with_options
 from matchkernel.storage.work import Progress, Say, recording, stage
 
 if TYPE_CHECKING:
     import torch
 
+POSE_NOISE = 0.5  # pixels, as in `evaluate photos`
 STAGES = ("read", "detect", "cut", "describe", "match", "verify")
 
 
@@ -45,7 +49,7 @@ class MatchSettings:
             raise ArgumentError("guided matching needs a geometry: auto, homography or fundamental, not none")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ImageMatches:
     """The features of images A and B, their matches, and which of these agree on one geometry.
 
@@ -81,6 +85,38 @@ class ImageMatches:
         """(M, 2) points of A and (M, 2) points of B, one row per match."""
         return self.matches.points(*self.features)
 
+    @property
+    def inlier_points(self) -> tuple[np.ndarray, np.ndarray]:
+        """(N, 2) points of A and (N, 2) points of B of the matches that agree."""
+        a, b = self.points
+        return a[self.inliers], b[self.inliers]
+
+    def pose(self, K_a: np.ndarray, K_b: np.ndarray | None = None, *, noise: float = POSE_NOISE) -> Pose | None:
+        """How camera B stands to camera A: x_B = R x_A + t with t of length 1; None if the matches do not tell.
+
+        It is estimated from all matches, not from the inliers alone (see geometry.epipolar.estimate_pose).
+
+        Args:
+            K_a: (3, 3) intrinsics of camera A, without distortion: [[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels,
+                (0, 0) at the centre of the top-left one. COLMAP's cx and cy are larger by 0.5.
+            K_b: those of camera B (default: the same).
+            noise: expected error of right matches in pixels.
+        """
+        cameras = [check_intrinsics(K) for K in (K_a, K_a if K_b is None else K_b)]
+        rays = [
+            np.linalg.solve(K, np.column_stack([points, np.ones(len(points))]).T)[:2].T
+            for K, points in zip(cameras, self.points, strict=True)
+        ]
+        focal = float(np.mean([K[[0, 1], [0, 1]] for K in cameras]))
+        frames = (
+            self.features[0].frames[self.matches.indices[:, 0]],
+            self.features[1].frames[self.matches.indices[:, 1]],
+        )
+        return estimate_pose(rays[0], rays[1], noise / focal, ratios=self.matches.ratios, frames=frames)
+
+    def __repr__(self) -> str:
+        return f"<ImageMatches: {self.one_line()}>"
+
     def one_line(self) -> str:
         """A summary of the result."""
         counts = " and ".join(f"{len(found):,}" for found in self.features)
@@ -95,16 +131,17 @@ class ImageMatches:
     def to_json(self) -> dict[str, Any]:
         """What `matchkernel match --json` writes.
 
-        keypoints0 and keypoints1 (x, y; the centre of the top-left pixel is 0, 0), matches (index pairs), inliers (one
-        boolean per match), geometry (of the model), reason (why this one, or why none), significance (-log10 of how
-        many such models chance would give), model (3 x 3 or None), descriptor, engine (None for SIFT) and seconds by
-        stage.
+        keypoints0 and keypoints1 (x, y; the centre of the top-left pixel is 0, 0), matches (index pairs), aligned1 (x,
+        y in B of each match, if points were aligned), inliers (one boolean per match), geometry (of the model), reason
+        (why this one, or why none), significance (-log10 of how many such models chance would give), model (3 x 3 or
+        None), descriptor, engine (None for SIFT) and seconds by stage.
         """
         found = self.verification
         return {
             "keypoints0": self.features[0].keypoints.tolist(),
             "keypoints1": self.features[1].keypoints.tolist(),
             "matches": self.matches.indices.tolist(),
+            **({} if self.matches.aligned is None else {"aligned1": self.matches.aligned.tolist()}),
             "inliers": self.inliers.tolist(),
             "geometry": self.geometry,
             "reason": "not verified" if found is None else found.reason,
@@ -117,13 +154,14 @@ class ImageMatches:
 
 
 def match_images(
-    a: Image,
-    b: Image,
+    a: Image | Features,
+    b: Image | Features,
     model: Model = "light-wide",
     settings: MatchSettings | None = None,
     *,
     device: "str | torch.device | None" = None,
     engine: str = "auto",
+    align: bool = False,
     say: Say = lambda stage: None,
     progress: Progress | None = None,
     **options: Any,
@@ -131,12 +169,14 @@ def match_images(
     """Match two images: detect and describe keypoints, match them, and verify the matches by a geometry.
 
     Args:
-        a: file or pixels of image A (see extract).
-        b: file or pixels of image B.
+        a: image A: a file, its bytes, a PIL image, an array or a tensor (see as_gray); or its Features, so that an
+            image of many pairs is extracted once.
+        b: image B.
         model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift".
         settings: how to match (default: MatchSettings()).
         device: where to run the network and to match (default: the model's device).
         engine: what computes the descriptors: "auto", "torch", "onnx", "onnx-int8", "cuda-half" or an .onnx file.
+        align: move the points of B by fractions of a pixel, until their regions look like those of A.
         say: called with the name of each stage.
         progress: called with the number of keypoints described and their total, for each image.
         options: fields of MatchSettings or of its Detector to change, such as keypoints=1000.
@@ -147,17 +187,36 @@ def match_images(
         >>> found = match_images(FOLDER / "left.png", FOLDER / "right.png", "light-wide", keypoints=300)
         >>> found.geometry, len(found.matches) > 100
         ('fundamental', True)
-        >>> points_a, points_b = (points[found.inliers] for points in found.points)
+        >>> points_a, points_b = found.inlier_points
     """
     chosen = with_options(settings or MatchSettings(), options)
+    if isinstance(a, Features) and isinstance(b, Features):
+        if chosen.detector != (settings or MatchSettings()).detector:
+            raise ArgumentError("options of the detector have no effect on features, which are there: leave them out")
+        images = photos_to_align(a, b, chosen) if align else None
+        return match_features(a, b, chosen, device=device, align=images, say=say)
     describer = open_describer(model, device=device, engine=engine)
-    chosen.filter.check_recorded(describer.settings)
+    chosen.filter.check_recorded(describer.name, describer.settings)
     with recording() as stages:
+        with stage("read"):
+            images = photos_to_align(a, b, chosen) if align else None
         features_a, features_b = (
-            extract_with(image, describer, chosen.detector, say=say, progress=progress) for image in (a, b)
+            image
+            if isinstance(image, Features)
+            else extract_with(image, describer, chosen.detector, say=say, progress=progress)
+            for image in images or (a, b)
         )
-    found = match_features(features_a, features_b, chosen, device=describer.device, say=say)
+    found = match_features(features_a, features_b, chosen, device=describer.device, align=images, say=say)
     return replace(found, seconds=found.seconds | stages.seconds)
+
+
+def photos_to_align(a: Image | Features, b: Image | Features, settings: MatchSettings) -> tuple[np.ndarray, np.ndarray]:
+    """Both photos in gray, to align their points; refused if this cannot be."""
+    if settings.guided:
+        raise ArgumentError("guided matches cannot be aligned: leave out align or guided")
+    if isinstance(a, Features) or isinstance(b, Features):
+        raise ArgumentError("points are aligned by the pixels around them: pass both photos, not features")
+    return as_gray(a), as_gray(b)
 
 
 def match_features(
@@ -166,25 +225,33 @@ def match_features(
     settings: MatchSettings | None = None,
     *,
     device: "str | torch.device | None" = None,
+    align: tuple[np.ndarray, np.ndarray] | None = None,
     say: Say = lambda stage: None,
 ) -> ImageMatches:
     """Match and verify the features of two images; the detector of the settings is not used.
 
-    Every pair of match_images and of a collection is matched here.
+    Every pair of match_images and of a collection is matched here. With the two gray images as `align`, points of B are
+    aligned with those of A.
     """
     chosen, verification = settings or MatchSettings(), None
     with recording() as stages:
         say("matching")
         with stage("match"):
             found = match(a, b, mutual=chosen.mutual, filter=chosen.filter, device=device)
+            found = found if align is None else align_matches(found, a, b, *align)
         if chosen.geometry != "none":
             say("verifying")
             with stage("verify"):
-                points = found.points(a, b)
-                verification = verify(*points, chosen.geometry, threshold=chosen.pixels, size_b=b.image_size)
+                verification = _verified(a, b, found, chosen.geometry, chosen.pixels)
                 if chosen.guided:
                     found, verification = _guided(a, b, found, verification, chosen.pixels)
     return ImageMatches((a, b), found, verification, dict.fromkeys(STAGES, 0.0) | stages.seconds)
+
+
+def _verified(a: Features, b: Features, found: Matches, geometry: Geometry, pixels: float) -> Verification:
+    frames = a.frames[found.indices[:, 0]], b.frames[found.indices[:, 1]]
+    size, ratios = b.image_size, found.ratios
+    return verify(*found.points(a, b), geometry, threshold=pixels, size_b=size, ratios=ratios, frames=frames)
 
 
 def _guided(
@@ -194,7 +261,7 @@ def _guided(
     if verification.model is None or verification.geometry is None:
         return found, verification
     more = guided_matches(a, b, verification.model, verification.geometry, pixels=pixels, first=found)
-    again = verify(*more.points(a, b), verification.geometry, threshold=pixels, size_b=b.image_size)
+    again = _verified(a, b, more, verification.geometry, pixels)
     if again.inliers.sum() < verification.inliers.sum():
         return found, verification
     return more, replace(again, significance=verification.significance, reason=verification.reason)

@@ -1,7 +1,8 @@
 """Find the matches that agree on a homography or a fundamental matrix, and whether that can be chance.
 
 Models are fitted by OpenCV's MAGSAC++. With geometry "auto" the homography is taken unless matches off its plane lie
-together and agree on an epipolar geometry: then the scene has depth and the fundamental matrix is taken.
+together and agree on an epipolar geometry: then the scene has depth and the fundamental matrix is taken. When all is
+decided, a fundamental matrix is refined (geometry.fundamental).
 
 How surprising is it that so many matches agree on a model? The a-contrario test of Moisan and Stival: suppose that the
 matches mean nothing: each point of image A is paired with a point of B by chance. Then a pair agrees with a given model
@@ -24,6 +25,7 @@ import numpy as np
 
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.frames import Frames
+from matchkernel.geometry.fundamental import refined_fundamental
 from matchkernel.geometry.two_view import (
     ITERATIONS,
     check_homography,
@@ -41,6 +43,7 @@ MIN_MATCHES = {"homography": 4, "fundamental": 8}  # number of distinct matches 
 MINIMAL = {"homography": (4, 1), "fundamental": (7, 3)}  # matches that determine models, and how many models
 NAMES = {"homography": "homography", "fundamental": "fundamental matrix"}
 INLIER_PIXELS, MAX_PIXELS = 3.0, 100_000  # pixels
+NOISE = 1 / 6  # expected error of right matches / maximum error of an inlier, for the refinement: 0.5 px of 3 px
 FLAT = 1e-3  # points on a line: their spread across it is below this share of their spread along it
 SIGNIFICANT = 2.0  # that a model needs: less than one false alarm in a hundred pairs of photos, see docs/match.md
 MAX_SCALE, MAX_STRETCH = 30.0, 30.0  # of a homography at an inlier: change of size, and of one direction to another
@@ -86,6 +89,8 @@ def verify(
     threshold: float = INLIER_PIXELS,
     iterations: int = ITERATIONS,
     size_b: tuple[int, int] | None = None,
+    ratios: np.ndarray | None = None,
+    frames: tuple[Frames, Frames] | None = None,
 ) -> Verification:
     """Fit a model to matches and find its inliers; the same matches always give the same answer.
 
@@ -99,10 +104,12 @@ def verify(
         threshold: maximum error of an inlier in pixels.
         iterations: maximum number of iterations.
         size_b: width and height of image B (default: the extent of its points), for the probability of chance.
+        ratios: (M,) of the matches, and
+        frames: of their keypoints in A and in B, for the refinement of a fundamental matrix (default: not known).
 
     Example:
         >>> import numpy as np
-        >>> from matchkernel.photos.verify import verify
+        >>> from matchkernel import verify
         >>> points = np.random.default_rng(0).uniform(0, 300, (50, 2))
         >>> found = verify(points, points + [20, 10])
         >>> found.geometry, int(found.inliers.sum())
@@ -114,22 +121,50 @@ def verify(
     if iterations < 1:
         raise ArgumentError(f"iterations must be 1 or more, got {iterations}")
     a, b = _points(points_a, points_b)
+    for what, given in (
+        ("ratios", ratios),
+        ("frames of A", frames and frames[0]),
+        ("frames of B", frames and frames[1]),
+    ):
+        if given is not None and len(given) != len(a):
+            raise ArgumentError(f"{len(a)} matches need as many {what}, got {len(given)}")
     size = _extent(b) if size_b is None else (float(size_b[0]), float(size_b[1]))
     fit = partial(_verified, a, b, size=size, threshold=threshold, iterations=iterations)
+    refined = partial(_refined, a=a, b=b, threshold=threshold, ratios=ratios, frames=frames)
     if geometry != "auto":
-        return fit(geometry)
+        return refined(fit(geometry))
     plane, depth = fit("homography"), fit("fundamental")
     if plane.model is None and depth.model is None:
         best = max(plane, depth, key=lambda found: -np.inf if found.significance is None else found.significance)
         return replace(best, geometry=None)
     if plane.model is None:
-        return replace(depth, reason="only an epipolar geometry explains the matches: a scene in depth")
+        return replace(refined(depth), reason="only an epipolar geometry explains the matches: a scene in depth")
     if depth.model is None:
         return replace(plane, reason="only a homography explains the matches")
     off, beyond_chance = _off_the_plane(a, b, plane, depth, threshold, size)
     if beyond_chance >= SIGNIFICANT:
-        return replace(depth, reason=f"{off:,} matches off a plane agree on an epipolar geometry: a scene in depth")
+        reason = f"{off:,} matches off a plane agree on an epipolar geometry: a scene in depth"
+        return replace(refined(depth), reason=reason)
     return replace(plane, reason="no sign of depth: a flat scene, or a camera that only turned")
+
+
+def _refined(
+    found: Verification,
+    a: np.ndarray,
+    b: np.ndarray,
+    threshold: float,
+    ratios: np.ndarray | None,
+    frames: tuple[Frames, Frames] | None,
+) -> Verification:
+    """A better fundamental matrix, and its inliers; whether there is one was decided before, and its significance."""
+    if found.model is None or found.geometry != "fundamental":
+        return found
+    F = refined_fundamental(found.model, a, b, NOISE * threshold, ratios=ratios, frames=frames)
+    errors = ERRORS["fundamental"](F, a, b)
+    inliers = errors <= threshold
+    if not _determine(a[inliers], b[inliers], "fundamental"):
+        return found
+    return replace(found, model=F, errors=errors, inliers=inliers)
 
 
 def check_pixels(threshold: float) -> None:

@@ -13,7 +13,7 @@ from matchkernel.errors import ArgumentError
 from matchkernel.geometry.frames import extract_patches
 from matchkernel.photos.extract import Image
 from matchkernel.photos.pipeline import match_images
-from matchkernel.storage.images import as_gray
+from matchkernel.storage.pixels import as_gray
 from matchkernel.storage.work import Say
 
 SIDE = 64  # pixels of a patch that is cut from a photo

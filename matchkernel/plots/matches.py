@@ -4,10 +4,14 @@ from pathlib import Path
 
 import numpy as np
 
+from matchkernel.errors import ArgumentError
 from matchkernel.photos.extract import Image
 from matchkernel.photos.pipeline import ImageMatches
 from matchkernel.storage.extras import need_opencv
-from matchkernel.storage.images import as_gray, line_of_text, read_colour, write_png
+from matchkernel.storage.files import check_output
+from matchkernel.storage.images import line_of_text, write_picture
+from matchkernel.storage.pixels import as_colour
+from matchkernel.storage.upright import turned, turned_points
 
 WIDTH = 1440  # pixels of the picture
 GAP, MARGIN, TITLE = 28, 6, 34  # between the images, around them, and the height of the title
@@ -68,13 +72,13 @@ def title_of(shown: np.ndarray, inliers: np.ndarray | None, title: str) -> str:
 
 
 def save_picture(found: ImageMatches, a: Image, b: Image, path: str | Path, title: str = "") -> None:
-    """Draw the matches between both images, side by side, as PNG.
+    """Draw the matches between both images, side by side and upright: turned as their EXIF headers say.
 
     Args:
         found: the result of match_images.
-        a: file or pixels of image A, in their colours.
-        b: file or pixels of image B.
-        path: PNG to write.
+        a: image A, as it was given to match_images.
+        b: image B.
+        path: .png, or .jpg, to write.
         title: text before the counts (default: the model's name).
 
     Example:
@@ -83,9 +87,22 @@ def save_picture(found: ImageMatches, a: Image, b: Image, path: str | Path, titl
         >>> left, right = FOLDER / "left.png", FOLDER / "right.png"
         >>> save_picture(match_images(left, right, "sift", keypoints=200), left, right, "matches.png")
     """
-    (points_a, points_b), title = found.points, title or found.features[0].model
+    check_output(path, suffixes=(".png", ".jpg", ".jpeg"))
+    photos, sizes = (as_colour(a), as_colour(b)), [features.image_size for features in found.features]
+    given = [(photo.shape[1], photo.shape[0]) for photo, _ in photos]
+    for side, size, wanted in zip("AB", given, sizes, strict=True):
+        if size != wanted:
+            problem = "both photos are swapped" if given == sizes[::-1] else "it is another photo"
+            raise ArgumentError(
+                f"photo {side} has {size[0]} x {size[1]} pixels, the matched one {wanted[0]} x {wanted[1]}: {problem}"
+            )
     inliers = None if found.verification is None else found.inliers
-    write_png(path, draw_matches(_pixels(a), _pixels(b), points_a, points_b, inliers, title))
+    shown_a, shown_b = (turned(photo, turn) for photo, turn in photos)
+    points_a, points_b = (
+        turned_points(ends, turn, size) for ends, (_, turn), size in zip(found.points, photos, sizes, strict=True)
+    )
+    title = title or found.features[0].model
+    write_picture(path, draw_matches(shown_a, shown_b, points_a, points_b, inliers, title))
 
 
 def _resized(image: np.ndarray, scale: float) -> np.ndarray:
@@ -116,9 +133,3 @@ def _with_lines(picture: np.ndarray, segments: np.ndarray, inliers: np.ndarray, 
         for end in line:
             cv2.circle(picture, end, round(1.6 * 2**FINE), shade, cv2.FILLED, cv2.LINE_AA, FINE)
     return picture
-
-
-def _pixels(image: Image) -> np.ndarray:
-    if isinstance(image, np.ndarray):
-        return image if image.dtype == np.uint8 else as_gray(image)
-    return read_colour(image)

@@ -12,6 +12,8 @@ from matchkernel.errors import ArgumentError
 from matchkernel.model.describe import resize_patches
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.encoding import SpatialEncoding
+from matchkernel.model.kernel_view import encodings_by_system
+from matchkernel.model.precision import unit_rows
 from matchkernel.plots.canvas import BLACK, BLUE, DIVERGING, GRAY, mathtext, new_figure, save_png
 from matchkernel.plots.example_patches import check_content
 from matchkernel.runtime.config import VARIANTS
@@ -34,7 +36,9 @@ class Branch:
     product: np.ndarray  # (d, P) c Phi^T F, scaled as the model does
 
 
-def overview_picture(path: str | Path, model: Descriptor, patch: Tensor, name: str = "") -> None:
+def overview_picture(
+    path: str | Path, model: Descriptor, patch: Tensor, name: str = "", system: str | None = None
+) -> None:
     """Write the picture of a model that encodes positions.
 
     Args:
@@ -42,14 +46,19 @@ def overview_picture(path: str | Path, model: Descriptor, patch: Tensor, name: s
         model: `cartesian`, `polar`, `combined` or `dual`, with any settings.
         patch: (N, N) floats; resized to the model's patch size.
         name: name of the model in the title (default: its own).
+        system: one coordinate system of a combined model, "cartesian" or "polar": its half alone.
     """
     if not VARIANTS[model.config.variant].systems:
         raise ArgumentError(f"{model.name or 'the model'} is {model.config.variant!r}, which encodes no positions")
     check_content(patch)
     sized = resize_patches(patch[None, None].float(), model.config.patch_size)
     branches, descriptor = trace(model, sized)
-    formula = mathtext(VARIANTS[model.config.variant].symbol)
-    title = f"{name or model.name or model.config.variant}: {formula}, s = {model.config.s}"
+    half = f", {system} half" if system else ""
+    if system is not None:
+        branches = [branch for branch in branches if branch.system == system]
+        descriptor = unit_rows(encodings_by_system(model, sized)[system].sum(1))[0].double().numpy()
+    formula = mathtext(VARIANTS[system or model.config.variant].symbol)
+    title = f"{name or model.name or model.config.variant}{half}: {formula}, s = {model.config.s}"
     norm = bool(model.config.encoding_norm)
     save_png(draw_overview(sized[0, 0].numpy(), branches, descriptor, title, norm=norm), path)
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.uncertainty import Spread
-from matchkernel.plots.canvas import BLACK, BLUE, GRAY, GREEN, ORANGE, new_figure, plain
+from matchkernel.plots.canvas import BLACK, BLUE, GRAY, GREEN, ORANGE, mathtext, new_figure, plain
+from matchkernel.runtime.config import VARIANTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -96,7 +97,13 @@ def draw_scores(
 def _label(bar: Bar, longest: int) -> str:
     name = f"{bar.method.name} {SAFE}" if bar.is_tie_safe else bar.method.name
     parameters = "–" if bar.method.parameters is None else f"{bar.method.parameters:,}"
-    return f"{plain(name, longest)}   {parameters}"
+    return f"{plain(name, longest)}{_symbol(bar.method)}   {parameters}"
+
+
+def _symbol(method: ReportedMethod) -> str:
+    """The paper's, of its descriptors: sums without codes (s = 0) have none."""
+    variant, *settings = method.configuration.split("-")
+    return f"  {mathtext(VARIANTS[variant].symbol)}" if variant in VARIANTS and "s0" not in settings else ""
 
 
 def _kind(method: ReportedMethod) -> tuple[str, str, str | None]:

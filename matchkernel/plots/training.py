@@ -1,15 +1,16 @@
 """Pictures of training: the curves of a run, and augmented patches."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import FileError
-from matchkernel.plots.canvas import BLACK, BLUE, GRAY, GREEN, new_figure, save_png
+from matchkernel.plots.canvas import BLACK, BLUE, GRAY, GREEN, ORANGE, new_figure, save_png
 from matchkernel.plots.contact_sheet import draw_contact_sheet
 from matchkernel.storage.images import write_png
 from matchkernel.training.augment import augmented, draw_photometric, draw_warps, sample_patches
@@ -30,13 +31,34 @@ def training_picture(run: str | Path, out: str | Path) -> None:
     path = Path(run) / LOG if Path(run).is_dir() else Path(run)
     entries = read_log(path)
     try:
-        losses = [(e["step"], float(e["loss"])) for e in entries if e.get("event") == "training"]
-        measured = [(e["step"], float(e["fpr95"]), float(e["map"])) for e in entries if e.get("event") == "validation"]
+        panels = drawn_panels(entries)
     except (KeyError, TypeError, ValueError):
         raise FileError(f"{path}: not the log of a training run") from None
-    if not losses:
+    if not panels[0].curves["loss"]:
         raise FileError(f"{path}: contains no log lines yet")
-    save_png(draw_training(np.array(losses), np.array(measured).reshape(-1, 3)), out)
+    save_png(draw_training(panels), out)
+
+
+class Panel(NamedTuple):
+    """A title and (step, value) of each curve."""
+
+    title: str
+    curves: dict[str, list[tuple[int, float]]]
+
+
+def drawn_panels(entries: list[dict[str, Any]]) -> list[Panel]:
+    """What the log of a descriptor or of a matcher shows."""
+
+    def curve(event: str, name: str, factor: float = 1.0) -> list[tuple[int, float]]:
+        return [(e["step"], factor * float(e[name])) for e in entries if e.get("event") == event]
+
+    loss = Panel("loss", {"loss": curve("training", "loss")})
+    if any("precision" in entry for entry in entries):
+        shares = {name: curve("training", name, 100) for name in ("precision", "recall")}
+        scores = {"the matcher": curve("validation", "maa10", 100), "ratio test": curve("ratio test", "maa10", 100)}
+        return [loss, Panel("training: candidates (%)", shares), Panel("validation: mAA(10°) (%)", scores)]
+    kinds = {"FPR@95": "fpr95", "retrieval mAP": "map"}
+    return [loss, *(Panel(f"validation: {t} (%)", {t: curve("validation", n, 100)}) for t, n in kinds.items())]
 
 
 def augmentation_picture(config: TrainingConfig, out: str | Path) -> None:
@@ -68,31 +90,27 @@ def augmentation_picture(config: TrainingConfig, out: str | Path) -> None:
     write_png(out, draw_contact_sheet(rows, [first] * len(rows), columns=UPDATES + 1))
 
 
-def draw_training(losses: np.ndarray, validations: np.ndarray) -> "Figure":
-    """Loss, FPR@95 and retrieval mAP, one panel each.
-
-    Args:
-        losses: (L, 2) step and mean loss.
-        validations: (V, 3) step, FPR@95 and mAP, V may be 0.
-    """
+def draw_training(panels: Sequence[Panel]) -> "Figure":
+    """Loss and scores, one panel each; the score of the ratio test is a line across."""
     figure = new_figure(11, 3.2)
-    panels = figure.subplots(1, 3)
-    panels[0].plot(losses[:, 0], losses[:, 1], color=BLACK, linewidth=1.5)
-    panels[0].set(title="loss", xlabel="step")
-    for axes, column, title, colour in ((panels[1], 1, "FPR@95 (%)", BLUE), (panels[2], 2, "retrieval mAP (%)", GREEN)):
-        axes.set(title=f"validation: {title}", xlabel="step")
-        if len(validations):
-            axes.plot(validations[:, 0], 100 * validations[:, column], color=colour, marker="o", markersize=4)
-            axes.annotate(
-                f"{100 * validations[-1, column]:.1f}",
-                (validations[-1, 0], 100 * validations[-1, column]),
-                xytext=(0, 7 if validations[-1, column] >= validations[0, column] else -14),
-                textcoords="offset points",
-                ha="right",
-            )
-        else:
+    for axes, panel, first in zip(figure.subplots(1, 3), panels, (BLACK, BLUE, GREEN), strict=True):
+        axes.set(title=panel.title, xlabel="step")
+        many = max(map(len, panel.curves.values()), default=0)
+        for (name, points), colour in zip(panel.curves.items(), (first, ORANGE), strict=False):
+            steps, values = np.array(points).reshape(-1, 2).T
+            if name == "ratio test" and len(points):
+                axes.axhline(values[-1], color=colour, linewidth=1.5, linestyle="--", label=name)
+            elif len(points):
+                marker = {"marker": "o", "markersize": 4} if panel.title.startswith("validation") else {}
+                axes.plot(steps, values, color=colour, linewidth=1.5, label=name, **marker)
+        if len(panel.curves) > 1 and many:
+            axes.legend(frameon=False)
+        elif many and panel.title != "loss":
+            rises = values[-1] >= values[0]
+            place = {"xytext": (0, 7 if rises else -14), "textcoords": "offset points", "ha": "right"}
+            axes.annotate(f"{values[-1]:.1f}", (steps[-1], values[-1]), **place)
+        if not many:
             axes.text(0.5, 0.5, "no validation set", transform=axes.transAxes, ha="center", color=GRAY)
-    for axes in panels:
         axes.set_xlim(left=0)
         axes.margins(y=0.15)
         axes.spines[["top", "right"]].set_visible(False)

@@ -49,6 +49,7 @@ NOTES = {
     "matching": "mAP in %: mean over image pairs, then over e, h, t, trapezoid form.",
     "retrieval": "mAP in %: pool of at most 20,000, the five positives included, mean over e, h, t, trapezoid form.",
 }
+SHOWN = ("matching", "retrieval", "verification")  # whose result begins the page, if it was scored
 HARDEST = "Sorted by the mean of all methods, the hardest last."
 Part = tuple[str, tuple[str, ...], str]  # a split, its sequences, its digest
 Key = tuple[str, str, tuple[Part, ...]]  # set, tasks done, and the splits: what must be the same to be compared
@@ -153,7 +154,10 @@ def _section(key: Key, methods: Methods, is_shared: bool) -> Section:
     by_sequence = [_per_sequence(task, methods, grids[task]) for task in tasks]
     digests = " ".join(digest[:8] or "unknown" for *_, digest in parts)
     more = f" ({', '.join(tasks)}; {count} sequences; data {digests})" if is_shared else ""
-    return Section(_title(key) + more, (*grids.values(), conventions, *by_sequence), f"{count} test sequences.")
+    shown = next((task for task in SHOWN if task in grids), None)
+    summary = grids[shown].summary("mean", f"{shown} (mAP)") if shown else ""
+    blocks = (*grids.values(), conventions, *by_sequence)
+    return Section(_title(key) + more, blocks, f"{count} test sequences.", summary)
 
 
 def _task(task: str, methods: Methods) -> Grid:

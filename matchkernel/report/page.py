@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from html import escape
 
 from matchkernel.plots.canvas import svg_of
-from matchkernel.report.blocks import RAISED, Best, Block, Grid, PerSequence, Picture, Report, Section, Series
+from matchkernel.report.blocks import WIDTH, Best, Block, Grid, PerSequence, Picture, Report, Section, Series
 
 STYLE = """
 :root{color-scheme:light dark;--page:#fff;--ink:#1b1f24;--soft:#57606a;--rule:#d8dee4;--own:#0063a3;--back:#f3f5f7;
@@ -26,9 +26,12 @@ dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem;margin:0 0
 dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}
 .warning{border-left:4px solid var(--c1);background:var(--back);padding:.3rem .9rem;margin:.8rem 0}
 .warning ul{margin:.2rem 0 .6rem;padding-left:1.2rem;font-size:.9rem}
-.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,350px),1fr));gap:1.6rem 1.4rem;margin:1rem 0}
-figure{margin:0;max-width:430px;min-width:0}
-figure:has(.wide){max-width:100%}.wide{max-width:100%;height:auto}
+.lead{font-size:1.15rem;margin:.2rem 0 .6rem}
+.charts{display:grid;gap:1.6rem 1.4rem;margin:1rem 0}
+.of2{grid-template-columns:repeat(auto-fit,minmax(min(100%,420px),1fr))}
+.of3{grid-template-columns:repeat(auto-fit,minmax(min(100%,330px),1fr))}
+figure{margin:0;min-width:0}
+.wide{max-width:100%;height:auto}
 figcaption{font-size:.85rem;color:var(--soft)}
 .chart{display:block;width:100%;height:auto}
 @media(prefers-color-scheme:dark){.chart{filter:invert(.9) hue-rotate(180deg)}}
@@ -45,13 +48,8 @@ thead th{color:var(--soft);font-weight:600}
 summary{cursor:pointer;padding:.4rem 0}
 @media print{body{max-width:none}details{display:block}}
 """
-HOW_TO_READ = (
-    "Bars are sorted by the number of learned parameters, those of this package below the others; hatched ones are "
-    "hand-crafted. Whiskers and ± are one standard deviation over runs, with n - 1; on photos, over bootstrap samples "
-    "of the pairs. "
-    "In tables (h) marks hand-crafted methods and bold the best value. "
-    f"{RAISED} marks values that ties raise: their bars show the tie-safe value, and they are never bold."
-)
+WIDTHS = {1: 11.8, 2: 5.8, 3: WIDTH}  # inches of a chart by how many stand side by side: letters of one size
+LEAST_PIXELS = 60  # of an inch: a wide chart scrolls sideways on a narrow screen
 
 
 def html_page(report: Report) -> str:
@@ -63,7 +61,9 @@ def html_page(report: Report) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width,initial-scale=1">',
         f"<title>{title}</title><style>{STYLE}</style></head><body>",
-        f'<header><h1>{title}</h1><nav aria-label="Sections"><ul>{links}</ul></nav></header><main>',
+        f"<header><h1>{title}</h1>",
+        *(f'<p class="lead">{escape(sentence)}</p>' for sentence in report.lead),
+        f'<nav aria-label="Sections"><ul>{links}</ul></nav></header><main>',
     ]
     if report.warnings:  # one box, open if it is short
         count, items = len(report.warnings), "".join(f"<li>{escape(text)}</li>" for text in report.warnings)
@@ -73,7 +73,7 @@ def html_page(report: Report) -> str:
         parts += _section(section, k, report.series)
     if facts:
         parts.append(f"<section><h2>Where the figures come from</h2><dl>{facts}</dl></section>")
-    return "\n".join([*parts, f"<p>{escape(HOW_TO_READ)}</p></main></body></html>\n"])
+    return "\n".join([*parts, f"<p>{escape(report.how_to_read())}</p></main></body></html>\n"])
 
 
 def _section(section: Section, k: int, series: Series) -> Iterator[str]:
@@ -81,24 +81,31 @@ def _section(section: Section, k: int, series: Series) -> Iterator[str]:
     if section.note:
         yield f"<p>{escape(section.note)}</p>"
     figures = []
+    count = sum(block.has_chart for block in section.blocks)
+    side_by_side = count if count < 3 else 2 if count == 4 else 3
     for block in section.blocks:
-        chart = block.chart(series)
+        chart = block.chart(series, WIDTHS[side_by_side]) if count else None
         if chart is None:
             continue
         figure, description = chart
         note = f"{block.note} {block.footnote}".strip()
-        figures.append(_figure(block.title, "svg+xml", svg_of(figure), description, note, "chart"))
+        figures.append(
+            _figure(block.title, "svg+xml", svg_of(figure), description, note, "chart", WIDTHS[side_by_side])
+        )
     if figures:
-        yield '<div class="charts">' + "\n".join(figures) + "</div>"
+        yield f'<div class="charts of{side_by_side}">' + "\n".join(figures) + "</div>"
     yield '<div class="tables">'
     yield from filter(None, map(_table_of, section.blocks))
     yield "</div></section>"
 
 
-def _figure(title: str, kind: str, data: bytes, description: str, note: str, look: str) -> str:
+def _figure(title: str, kind: str, data: bytes, description: str, note: str, look: str, width: float = 0) -> str:
     """A chart or picture as an image inside the page: its ids cannot meet those of another."""
     source = f"data:image/{kind};base64,{b64encode(data).decode()}"
-    image = f'<img class="{look}" src="{source}" alt="{escape(description)}">'
+    style = f' style="min-width:{LEAST_PIXELS * width:.0f}px"' if width else ""
+    image = f'<img class="{look}"{style} src="{source}" alt="{escape(description)}">'
+    if width > WIDTH:
+        image = f'<div class="scroll" role="region" aria-label="{escape(title)}" tabindex="0">{image}</div>'
     caption = f"<figcaption>{escape(note)}</figcaption>" if note else ""
     return f"<figure><h3>{escape(title)}</h3>{image}{caption}</figure>"
 

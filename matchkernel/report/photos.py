@@ -8,20 +8,21 @@ from matchkernel.evaluation.photos.scores import SCORES, difference
 from matchkernel.evaluation.tables import HEADINGS, SHOWN, labels_of, mean_text, short_licence
 from matchkernel.evaluation.uncertainty import Spread
 from matchkernel.plots.scores import ReportedMethod
-from matchkernel.report.blocks import NOTHING, Block, Scatter, Section, TextTable
+from matchkernel.report.blocks import NOTHING, Block, Scatter, Section, TextTable, bold_best
 from matchkernel.report.runs import ScoredRun, refuse_conflicts
 
 TITLES = {"poses": "Relative poses of photos", "homographies": "Homographies of photos"}
+FOUND = {"poses": "poses", "homographies": "homographies"}
 NOTES = {
     "poses": (
         "mAA(10°) in %: the share of pairs whose rotation and direction of translation are within 1°, 2°, … 10° of the "
         "true ones, in the mean; every scene counts once. ± is one standard deviation over bootstrap samples of the "
-        "pairs. Seconds per photo: finding and describing keypoints, median."
+        "pairs; bold is the best value. Seconds per photo: finding and describing keypoints, median."
     ),
     "homographies": (
         "In %: the share of homographies whose corners are within 3 px of the true ones, by sequence; the mean over "
         "sequences of right matches (3 px) and of homographies within 1, 3 and 5 px. ± is one standard deviation over "
-        "bootstrap samples of the pairs."
+        "bootstrap samples of the pairs; bold is the best value."
     ),
 }
 DIFFERENCES = (
@@ -55,8 +56,27 @@ def photo_sections(runs: Sequence[ScoredRun]) -> list[Section]:
         where = f": {', '.join(scenes)}" if len(groups) > 1 else ""
         for kind, title in TITLES.items():
             if any(scene["kind"] == kind for scene in scenes.values()):
-                sections.append(Section(title + where, tuple(_blocks(kind, results)), NOTES[kind]))
+                sections.append(
+                    Section(title + where, tuple(_blocks(kind, results)), NOTES[kind], _summary(kind, results))
+                )
     return sections
+
+
+def _summary(kind: str, results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Who finds how much more: the best method and RootSIFT, or the second where RootSIFT is missing or the best."""
+    name, what = SHOWN[kind], FOUND[kind]
+    best, *others = sorted(results, key=lambda label: (-results[label]["mean"][name]["mean"], label))
+    if not others:
+        return f"{best} finds {100 * results[best]['mean'][name]['mean']:.0f} % of the {what}."
+    other = next((label for label in others if results[label]["descriptor"] == "rootsift"), others[0])
+    try:
+        found = difference(results[best], results[other], name)
+    except ArgumentError:  # scored on other pairs
+        return ""
+    low, high, points = (round(100 * value) for value in (found.low, found.high, found.mean))
+    if found.low <= 0:
+        return f"{best} finds about as many {what} as {other} ({low} to {high} points more)."
+    return f"{best} finds {points} point{'s' * (points != 1)} more {what} than {other} ({low} to {high})."
 
 
 def _blocks(kind: str, results: Mapping[str, Mapping[str, Any]]) -> list[Block]:
@@ -89,7 +109,14 @@ def _scores(kind: str, results: Mapping[str, Mapping[str, Any]]) -> TextTable:
         totals = [sum(result["scenes"][name][key] for name in scenes) / len(scenes) for key in counts]
         seconds = f"{result['seconds']['per_image']:.2f}"
         rows.append((label, *means, *by_scene, *(f"{total:.0f}" for total in totals), seconds, short_licence(result)))
-    return TextTable(TITLES[kind], head, tuple(rows), note=f"{HEADINGS[SHOWN[kind]]} by scene.")
+    best = len(SCORES[kind]) + len(scenes)  # columns; then counts, seconds, licence, of which the seconds compare
+    columns = [
+        bold_best(column, is_seconds) if 0 < number <= best or is_seconds else column
+        for number, column in enumerate(zip(*rows, strict=True))
+        for is_seconds in [head[number] == "s/photo"]
+    ]
+    table = tuple(zip(*columns, strict=True))
+    return TextTable(TITLES[kind], head, table, note=f"{HEADINGS[SHOWN[kind]]} by scene.")
 
 
 def _interval(result: Mapping[str, Any], best: Mapping[str, Any], name: str) -> str:

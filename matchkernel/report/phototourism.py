@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from matchkernel.data.patch_set import PROTOCOL, kind_of, named_lists
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.uncertainty import Spread
 from matchkernel.plots.scores import ReportedMethod
@@ -16,6 +17,8 @@ COMBINED_NOTE = (
     "A column names the training and the test set; a method trained on none of these sets has the same value for every "
     "training set. The mean is over all columns, its standard deviation over seeds."
 )
+AMONG_NOTE = f"Where a set has several lists, this is {PROTOCOL}, the one that papers report."
+FPR = "telling wrong pairs (the share taken for right ones when 95 % of those are found)"
 KINDS = {
     "m50": "Matches, and as many random pairs of different points.",
     "m50hard": "Matches, and as many pairs of different points that RootSIFT finds similar, a handicap for SIFT.",
@@ -26,10 +29,7 @@ MAP_NOTE = (
 
 
 def phototourism_sections(runs: Sequence[ScoredRun]) -> list[Section]:
-    """A section for each kind of pair list the runs were scored on, and one for retrieval.
-
-    The kind of a list is its name before the first underscore: m50_100000_100000_0 and m50_50000_50000_0 are both m50.
-    """
+    """A section for each pair list that the runs were scored on, by its short name, and one for retrieval."""
     refuse_conflicts(
         [run for run in runs if run.result.get("data_sha256")],
         same=lambda run: run.result["test_set"],
@@ -44,13 +44,16 @@ def phototourism_sections(runs: Sequence[ScoredRun]) -> list[Section]:
     )
     columns = _columns(runs)
     sections = []
-    for kind in sorted({name.split("_")[0] for run in runs for name in run.result["pairs"]}):
-        lists = {run: _list_of(run, kind) for run in runs if _list_of(run, kind)}
+    named = {run: named_lists(run.result["pairs"]) for run in runs}
+    for short in sorted({short for own in named.values() for short in own}, key=lambda name: (len(name), name)):
+        lists = {run: own[short] for run, own in named.items() if short in own}
         table = _table(list(lists), columns)
         grid = _grid("FPR@95", table, {run: f"pairs/{name}/fpr95" for run, name in lists.items()}, lower_is_better=True)
         combined = COMBINED_NOTE if any(train_set for train_set, _ in columns.values()) else ""
-        note = " ".join(text for text in (KINDS.get(kind), FPR_NOTE, combined) if text)
-        sections.append(Section(f"Patch pairs, {kind}", (grid, *_curves(table, lists, columns)), note))
+        among = AMONG_NOTE if any(len(named[run]) > 1 and name == PROTOCOL for run, name in lists.items()) else ""
+        note = " ".join(text for text in (KINDS.get(kind_of(short)), among, FPR_NOTE, combined) if text)
+        blocks = (grid, *_curves(table, lists, columns))
+        sections.append(Section(f"Patch pairs, {short}", blocks, note, _summary(grid, FPR)))
     ranked = [run for run in runs if run.result.get("retrieval_map") is not None]
     if ranked:
         refuse_conflicts(
@@ -61,8 +64,13 @@ def phototourism_sections(runs: Sequence[ScoredRun]) -> list[Section]:
         )
         paths = dict.fromkeys(ranked, "retrieval_map")
         grid = _grid("Retrieval mAP", _table(ranked, columns), paths, lower_is_better=False)
-        sections.append(Section("Retrieval in patch sets", (grid,), MAP_NOTE))
+        sections.append(Section("Retrieval in patch sets", (grid,), MAP_NOTE, _summary(grid, "retrieval (mAP)")))
     return sections
+
+
+def _summary(grid: Grid, what: str) -> str:
+    """A sentence on the column of the chart."""
+    return grid.summary(grid.bars, what) if grid.bars else ""
 
 
 def _columns(runs: Sequence[ScoredRun]) -> Columns:
@@ -117,14 +125,6 @@ def _queries(run: ScoredRun) -> str:
         return "not recorded"
     queries = run.result["retrieval_queries"]
     return "all" if queries is None else f"at most {queries}, seed {run.result.get('retrieval_seed')}"
-
-
-def _list_of(run: ScoredRun, kind: str) -> str:
-    """The run's list of that kind; empty where it has none."""
-    names = [str(name) for name in run.result["pairs"] if name.split("_")[0] == kind]
-    if len(names) > 1:
-        raise ArgumentError(f"{run.path}: two pair lists of kind {kind!r}, {names[0]} and {names[1]}")
-    return names[0] if names else ""
 
 
 def _curves(table: Table, lists: Mapping[ScoredRun, str], columns: Columns) -> list[Curves]:

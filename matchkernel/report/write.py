@@ -2,13 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 from matchkernel.report.blocks import Best, Block, Picture, Report
 from matchkernel.report.hpatches import hpatches_sections
-from matchkernel.report.page import HOW_TO_READ, html_page
+from matchkernel.report.page import html_page
 from matchkernel.report.photos import photo_sections
 from matchkernel.report.phototourism import phototourism_sections
 from matchkernel.report.runs import ScoredRun, read_runs, result_files
@@ -16,6 +17,7 @@ from matchkernel.storage.files import check_folder, replacing
 
 FILES = ("report.html", "report.md", "report.json")
 TITLE = "Local descriptors compared"
+EMPTY: tuple[Any, ...] = (None, "", [], {})
 SECTIONS = {"phototourism": phototourism_sections, "hpatches": hpatches_sections, "photos": photo_sections}
 
 
@@ -69,14 +71,14 @@ def write_report(report: Report, folder: str | Path) -> list[Path]:
 
 def markdown(report: Report) -> str:
     """The report as Markdown: every table, but no charts."""
-    parts = [f"# {report.title}", *(f"> **Note.** {warning}" for warning in report.warnings)]
+    parts = [f"# {report.title}", *report.lead, *(f"> **Note.** {warning}" for warning in report.warnings)]
     for section in report.sections:
         parts += [f"## {section.title}", section.note]
         for block in section.blocks:
             parts += [f"### {block.title}", block.note, _markdown_table(block), block.footnote]
     if report.facts:
         parts += ["## Where the figures come from", "\n".join(f"- {key}: {value}" for key, value in report.facts)]
-    return "\n\n".join(part for part in [*parts, HOW_TO_READ] if part) + "\n"
+    return "\n\n".join(part for part in [*parts, report.how_to_read()] if part) + "\n"
 
 
 def _markdown_table(block: Block) -> str:
@@ -102,6 +104,7 @@ def json_text(report: Report) -> str:
             {
                 "title": section.title,
                 "note": section.note,
+                "summary": section.summary,
                 "blocks": [{"title": b.title, "note": b.note, **b.numbers()} for b in section.blocks],
             }
             for section in report.sections
@@ -121,13 +124,25 @@ def _facts(runs: Sequence[ScoredRun]) -> list[tuple[str, str]]:
             f"trained on {run.train_set}" if run.train_set else "",
             f"seed {run.seed}" if result.get("seed") is not None else "",
             f"weights {result['weights']}" if result.get("weights") else "",
-            *(f"{key}: {value}" for key, value in sorted((settings if isinstance(settings, dict) else {}).items())),
+            *_readable(settings if isinstance(settings, dict) else {}),
         ]
         digest = hashlib.sha256(run.path.read_bytes()).hexdigest()[:12]
         name = run.path.name.encode(errors="replace").decode()
         how = "; ".join(part for part in parts if part)
         files.setdefault((run.method.name, how), []).append(f"{name} {digest}")
     return [(name, f"{how}. Results: {', '.join(listed)}") for (name, how), listed in files.items()]
+
+
+def _readable(settings: Mapping[str, Any]) -> list[str]:
+    """`name: value` of the settings that have one; those that are off or empty are left out."""
+    used = {key: value for key, value in sorted(settings.items()) if value is not False and value not in EMPTY}
+    return [f"{key.replace('_', ' ')}: {_plain(value)}" for key, value in used.items()]
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{key} {_plain(part)}" for key, part in value.items() if part not in EMPTY)
+    return "yes" if value is True else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _place(run: ScoredRun) -> str:

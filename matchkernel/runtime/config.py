@@ -51,7 +51,7 @@ MAX_PATCH_SIZE = 512
 class DescriptorConfig:
     """Everything that determines a descriptor except its learned parameters.
 
-    A setting left at None takes the default of its variant. A setting that does not apply (s for `fc`, dropout for
+    A setting left at None takes the default of its variant. A setting that does not apply (s for `fc`, D for
     `sum`, ...) stays None, and giving it a value is refused rather than ignored.
 
     Attributes:
@@ -70,7 +70,8 @@ class DescriptorConfig:
         encoding_norm: scale each system's vec(Phi^T F) to mean square 1 instead of c (default False).
         output_norm: "batch", a BatchNorm without affine part after M or W (default), or "none". `sum` and `concat` have
             none unless "batch" is asked for.
-        dropout: share of the elements of Phi dropped in training (default 0.3 for `fc`, else 0).
+        dropout: share of the elements of Phi dropped in training (default 0.3 for `fc`, else 0; `sum` and `concat` have
+            it if it is given).
 
     Example:
         >>> config = DescriptorConfig("cartesian", s=1)
@@ -214,7 +215,8 @@ class DescriptorConfig:
         variant = VARIANTS[self.variant]
         if variant.projects or self.output_norm != "batch":  # `sum` and `concat` may ask for one
             self._default("output_norm", "batch" if variant.projects else None)
-        self._default("dropout", variant.dropout if variant.projects else None)
+        if variant.projects:
+            self._default("dropout", variant.dropout)
         fixed = None if variant.projects else self.d * (1 if variant.any_size else self.n**2)
         if self.D is None:
             object.__setattr__(self, "D", 128 if fixed is None else fixed)

@@ -19,7 +19,7 @@ layer computes from what is known about it: the match kernel sum_c' phi_k(c, c')
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -36,22 +36,29 @@ FEATURES = 7  # numbers that describe a candidate by itself
 SMALLEST = 1e-4  # added to distances before they divide
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ContextWeights:
-    """The weights of a context matcher, and what is known about them.
+    """The weights of a context matcher, and what is known about them; equal if their digests are.
 
     Attributes:
         name: of the file.
         tensors: by name, float32.
-        facts: of the file: `descriptor` and `descriptor_sha256` (whose rows it judges), `candidates` (maximum number),
-            `top` (neighbours of a keypoint), `threshold` (of the probability), `card` (what it was trained on, ...).
+        facts: of the file: `descriptor` and `descriptor_sha256` (whose rows it judges; the digest of its weights, or
+            the name of SIFT or RootSIFT), `candidates` (maximum number), `top` (neighbours of a keypoint), `threshold`
+            (of the probability), `card` (what it was trained on, ...).
         sha256: digest of everything in the file.
     """
 
     name: str
-    tensors: Mapping[str, np.ndarray]
-    facts: Mapping[str, Any]
+    tensors: Mapping[str, np.ndarray] = field(repr=False)
+    facts: Mapping[str, Any] = field(repr=False)
     sha256: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ContextWeights) and self.sha256 == other.sha256
+
+    def __hash__(self) -> int:
+        return hash(self.sha256)
 
     @property
     def layers(self) -> int:
@@ -91,9 +98,12 @@ def read_context(path: str | Path) -> ContextWeights:
         if (facts["kind"], facts["format"]) != (KIND, FORMAT):
             raise ValueError(f"kind {facts['kind']!r}, format {facts['format']!r}")
         d, layers, dv = (int(facts[name]) for name in ("d", "layers", "dv"))
+        if layers > len(header):
+            raise ValueError(f"{layers} layers")
         wanted = tensor_shapes(d, layers, dv, K=int(header["log_e"]["shape"][0]))
         usable = 0 < float(facts["threshold"]) < 1 and int(facts["candidates"]) > 0 and int(facts["top"]) > 0
-    except (LookupError, ValueError, TypeError, RecursionError) as error:
+        usable = usable and all(str.isprintable(facts[name]) for name in ("descriptor", "descriptor_sha256"))
+    except (LookupError, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise WeightsError(f"{path}: not the weights of a context matcher ({short_message(error)})") from None
     found = {name: (entry["dtype"], tuple(entry["shape"])) for name, entry in header.items()}
     if not usable or found != {name: ("F32", shape) for name, shape in wanted.items()}:

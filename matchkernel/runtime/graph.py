@@ -8,10 +8,14 @@ per channel. Activations are unsigned, of 8 bits, with one scale per layer, cali
 point is 0, so that padding and ReLU itself are exact and free. The first convolution, with its single input channel, is
 written as a convolution over rows whose channels are the columns of the patch: a few large products instead of many
 small ones.
+
+For ARM the same whole numbers are stored less 128, as signed bytes, which its dot products take as they are, and the
+first convolution makes a few columns at a time: its products are dearer there.
 """
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +40,9 @@ WIDEST = 48  # pixels; the first convolution over rows takes N times the product
 # Weights take 7 of their 8 bits. The sum of two products of 8 bits with 7 still fits 16 bits, so that processors which
 # add them there (x86 without VNNI) get the same results as others, at full speed; the last bit is hardly missed.
 LARGEST_WEIGHT = 63
-Scales = tuple[float, int, float]  # of a convolution's input, the zero point of that, and of its output
+COLUMNS = 4  # that the first convolution makes at a time for ARM
+Zero = np.uint8 | np.int8 | np.int32  # a zero point; its type is that of the values
+Scales = tuple[float, Zero, float]  # of a convolution's input, the zero point of that, and of its output
 
 
 @dataclass
@@ -139,20 +145,23 @@ class Limits:
     layers: Sequence[Sequence[float]]
 
 
-def descriptor_file(model: FoldedNetwork, metadata: Mapping[str, str], limits: Limits | None = None) -> bytes:
+def descriptor_file(
+    model: FoldedNetwork, metadata: Mapping[str, str], limits: Limits | None = None, arm: bool = False
+) -> bytes:
     """The ONNX file of a descriptor, for any number of patches.
 
     Args:
         model: the descriptor.
         metadata: strings by name.
         limits: compute the convolutions in int8, with these limits (default: in float32).
+        arm: write int8 in the form that is faster on ARM; any processor computes both.
     """
     graph = Graph()
     normalized = _normalized(graph, model.size)
     if limits is None:
         maps = _float_networks(graph, model.networks, normalized)
     else:
-        maps = _int8_networks(graph, model.networks, normalized, limits, model.size)
+        maps = _int8_networks(graph, model.networks, normalized, limits, model.size, arm)
     maps *= len(model.matrices) // len(maps)
     parts = [
         _aggregation(graph, matrix, phi, model, f"aggregated{k}")
@@ -265,22 +274,25 @@ class Ranges:
 
 
 def _int8_networks(
-    graph: Graph, networks: Sequence[Sequence[Convolution]], normalized: str, limits: Limits, size: int
+    graph: Graph, networks: Sequence[Sequence[Convolution]], normalized: str, limits: Limits, size: int, arm: bool
 ) -> list[str]:
     """The maps of the networks, each (B, d, n, n) in float32."""
     scale = limits.patches / (INPUT_ZERO - 1)
-    patch = _quantize(graph, normalized, "patch", scale, INPUT_ZERO)
+    middle: Zero = np.int8(0) if arm else np.uint8(INPUT_ZERO)
+    patch = _quantize(graph, normalized, "patch", scale, middle)
     maps = []
     for k, network in enumerate(networks):
-        value, before, zero = patch, scale, INPUT_ZERO
+        value, before, zero = patch, scale, middle
         for number, layer in enumerate(network):
             name, after = f"network{k}.{number}", limits.layers[k][number] / 255
             scales = before, zero, after
-            if number == 0 and size <= WIDEST:
+            if number == 0 and arm:
+                value = _first_by_columns(graph, layer, value, name, scales, size)
+            elif number == 0 and size <= WIDEST:
                 value = _first_over_rows(graph, layer, value, name, scales, size)
             else:
                 value = _convolution(graph, value, name, (layer.weight, layer.bias), scales, _conv_attributes(layer))
-            before, zero = after, 0
+            before, zero = after, _least(zero)
         maps.append(_dequantize(graph, value, f"network{k}.map", before, zero))
     return maps
 
@@ -308,8 +320,37 @@ def _first_over_rows(graph: Graph, layer: Convolution, value: str, name: str, sc
         scales,
         {"kernel_shape": [3, 1], "strides": [step, 1], "pads": [1, 0, 1, 0]},
     )
+    return _split_columns(graph, made, name, side, len(weight))
+
+
+def _first_by_columns(graph: Graph, layer: Convolution, value: str, name: str, scales: Scales, size: int) -> str:
+    """The first convolution, some columns of the map at a time; a column of each output is a channel."""
+    weight, step = layer.weight, layer.stride
+    side = (size - 1) // step + 1  # of the map
+    columns = math.gcd(side, COLUMNS)
+    width = (columns - 1) * step + 3  # of what they see
+    shifted = np.zeros((columns, len(weight), 1, 3, width), np.float32)
+    for column in range(columns):
+        shifted[column, ..., column * step : column * step + 3] = weight
+    made = _convolution(
+        graph,
+        value,
+        name,
+        (shifted.reshape(-1, 1, 3, width), np.tile(layer.bias, columns)),
+        scales,
+        {
+            "kernel_shape": [3, width],
+            "strides": [step, columns * step],
+            "pads": [1, 1, 1, (side - 1) * step + 2 - size],
+        },
+    )
+    return _split_columns(graph, made, name, side, len(weight))
+
+
+def _split_columns(graph: Graph, made: str, name: str, side: int, outputs: int) -> str:
+    """(B, columns x outputs, side, side / columns) -> (B, outputs, side, side)."""
     made = graph.add("Transpose", [made], f"{name}.last", perm=[0, 2, 3, 1])
-    shape = graph.constant(f"{name}.shape", [-1, side, side, len(weight)], np.int64)
+    shape = graph.constant(f"{name}.shape", [-1, side, side, outputs], np.int64)
     made = graph.add("Reshape", [made, shape], f"{name}.split")
     return graph.add("Transpose", [made], f"{name}.first", perm=[0, 3, 1, 2])
 
@@ -331,23 +372,28 @@ def _convolution(
     whole_bias = np.round(bias.astype(np.float64) / bias_scale).clip(-(2**31) + 1, 2**31 - 1)
     inputs = [
         _dequantize(graph, value, f"{name}.in", before, zero),
-        _dequantize(graph, graph.constant(f"{name}.weight", whole, np.int8), f"{name}.weight", scale, 0, np.int8),
+        _dequantize(graph, graph.constant(f"{name}.weight", whole, np.int8), f"{name}.weight", scale, np.int8(0)),
         _dequantize(
-            graph, graph.constant(f"{name}.bias", whole_bias, np.int32), f"{name}.bias", bias_scale, 0, np.int32
+            graph, graph.constant(f"{name}.bias", whole_bias, np.int32), f"{name}.bias", bias_scale, np.int32(0)
         ),
     ]
-    return _quantize(graph, graph.add("Conv", inputs, name, **attributes), f"{name}.out", after, 0)
+    return _quantize(graph, graph.add("Conv", inputs, name, **attributes), f"{name}.out", after, _least(zero))
 
 
-def _quantize(graph: Graph, value: str, name: str, scale: float, zero: int) -> str:
-    return graph.add("QuantizeLinear", [value, *_scale(graph, name, scale, zero, np.uint8)], f"{name}.whole")
+def _least(zero: Zero) -> Zero:
+    """The zero point after ReLU: the least number of the same type."""
+    return type(zero)(np.iinfo(zero.dtype).min)
 
 
-def _dequantize(graph: Graph, value: str, name: str, scale: Any, zero: int, kind: type = np.uint8) -> str:
+def _quantize(graph: Graph, value: str, name: str, scale: float, zero: Zero) -> str:
+    return graph.add("QuantizeLinear", [value, *_scale(graph, name, scale, zero)], f"{name}.whole")
+
+
+def _dequantize(graph: Graph, value: str, name: str, scale: Any, zero: Zero) -> str:
     along = {} if np.ndim(scale) == 0 else {"axis": 0}
-    return graph.add("DequantizeLinear", [value, *_scale(graph, name, scale, zero, kind)], f"{name}.real", **along)
+    return graph.add("DequantizeLinear", [value, *_scale(graph, name, scale, zero)], f"{name}.real", **along)
 
 
-def _scale(graph: Graph, name: str, scale: Any, zero: int, kind: type) -> list[str]:
+def _scale(graph: Graph, name: str, scale: Any, zero: Zero) -> list[str]:
     zeros = np.full(np.shape(scale), zero)
-    return [graph.constant(f"{name}.scale", scale), graph.constant(f"{name}.zero", zeros, kind)]
+    return [graph.constant(f"{name}.scale", scale), graph.constant(f"{name}.zero", zeros, type(zero))]

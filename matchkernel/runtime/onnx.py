@@ -6,9 +6,11 @@ in float32, or in int8 with ranges that were calibrated for exactly these weight
 
 import hashlib
 import math
+import os
+import platform
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,11 +20,15 @@ from matchkernel.errors import ArgumentError, FileError, MissingExtraError, Weig
 from matchkernel.runtime.config import AUTO, ENGINES, INT8, ONNX, DescriptorConfig
 from matchkernel.runtime.graph import INPUT, OUTPUT, Ranges, descriptor_file
 from matchkernel.runtime.weights import SHIPPED, Weights, fold
+from matchkernel.storage.arrays import UNIT_WITHIN
 from matchkernel.storage.extras import CORE, need
 
 ENGINE = "engine"  # key of the name in settings and in the metadata of files
+ARM = ("aarch64", "arm64")  # names of the machine
 FILE = ".onnx"  # a file of `matchkernel export` can be given instead of a name
 BATCH_VALUES = 2**20  # of the largest map of a batch, so that maps stay in the cache: 32 patches of the paper's network
+# Where a file may have tensors besides itself: nowhere, instead of in the working directory.
+NO_OTHER_FILES = ("session.model_external_initializers_file_folder_path", os.path.join(os.devnull, "none"))  # noqa: PTH118
 STATE, PATCH_SIZE = "state_sha256", "patch_size"  # in the metadata of a file: what it was made from and for
 
 
@@ -69,6 +75,8 @@ class OnnxEngine:
         source: what to call the file in messages.
         batch_pixels: pixels per batch.
         digest: recorded in the settings, if rows depend on more than the weights and the engine.
+        exact: an ONNX file in float32, and the largest normalised value that `content` holds: patches with larger ones,
+            such as a single bright pixel, are described by the former.
     """
 
     device, dtype, takes_one_core = "cpu", "float32", True
@@ -81,23 +89,42 @@ class OnnxEngine:
         source: str,
         batch_pixels: int = BATCH_VALUES // 32,
         digest: str | None = None,
+        exact: tuple[bytes, float] | None = None,
     ) -> None:
-        self.content, self.size, self.name, self.source = content, size, name, source
+        self.content, self.size, self.name, self.source, self.exact = content, size, name, source, exact
         self.batch_pixels = batch_pixels
         self.settings = {ENGINE: name, **({"engine_sha256": digest} if digest else {})}
         self.session = open_session(content, source)
 
     def __call__(self, patches: Any) -> np.ndarray:
         """The rows of patches, of numpy or of torch."""
-        rows: np.ndarray = self.session.run([OUTPUT], {INPUT: np.asarray(patches)})[0]
+        values = np.asarray(patches)
+        rows: np.ndarray = self.session.run([OUTPUT], {INPUT: values})[0]
+        if self.exact is not None and (is_beyond := peaks(values) > self.exact[1]).any():
+            rows[is_beyond] = self._in_float32.run([OUTPUT], {INPUT: values[is_beyond]})[0]
         return rows
 
+    @cached_property
+    def _in_float32(self) -> Any:
+        """The session for patches that are beyond int8, opened when one comes."""
+        assert self.exact is not None
+        return open_session(self.exact[0], self.source)
+
     def __getstate__(self) -> dict[str, Any]:  # a session cannot be sent to another process
-        return {name: value for name, value in vars(self).items() if name != "session"}
+        return {name: value for name, value in vars(self).items() if name not in ("session", "_in_float32")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self.session = open_session(self.content, self.source)
+
+
+def peaks(patches: np.ndarray) -> np.ndarray:
+    """(b,) largest absolute value of each patch when it is normalised."""
+    flat = patches.reshape(len(patches), math.prod(patches.shape[1:]))
+    mean, low, high = flat.mean(1), flat.min(1, initial=np.inf), flat.max(1, initial=-np.inf)
+    squares = np.maximum(np.einsum("ij,ij->i", flat, flat) - flat.shape[1] * mean**2, 0)
+    with np.errstate(all="ignore"):  # of patches without content, whose rows are not used
+        return np.asarray(np.maximum(high - mean, mean - low) / np.sqrt(squares / (flat.shape[1] - 1)))
 
 
 def open_onnx(weights: Weights, engine: str, size: int) -> OnnxEngine:
@@ -132,8 +159,10 @@ def _open_int8(weights: Weights, size: int) -> OnnxEngine:
         )
     ranges = Ranges.read(path)
     _check_fits(path, weights, size, ranges.state_sha256, str(ranges.patch_size))
-    content, source = descriptor_file(fold(weights, size), {}, ranges.limits), f"the int8 graph of {weights.name}"
-    return OnnxEngine(content, size, INT8, source, batch_pixels(weights.config), ranges.sha256)
+    folded, source = fold(weights, size), f"the int8 graph of {weights.name}"
+    content = descriptor_file(folded, {}, ranges.limits, platform.machine().lower() in ARM)
+    exact = descriptor_file(folded, {}), ranges.limits.patches
+    return OnnxEngine(content, size, INT8, source, batch_pixels(weights.config), ranges.sha256, exact)
 
 
 def batch_pixels(config: DescriptorConfig) -> int:
@@ -160,9 +189,24 @@ def _open_file(path: Path, weights: Weights, size: int) -> OnnxEngine:
     found = engine.session.get_modelmeta().custom_metadata_map
     _check_fits(path, weights, size, found.get(STATE), found.get(PATCH_SIZE))
     engine.name = found.get(ENGINE, ONNX)
+    _try(engine, path, weights.config.D or 0)
     digest = found.get("content_sha256") or hashlib.sha256(content).hexdigest()  # earlier versions recorded one
     engine.settings = {ENGINE: engine.name, "engine_sha256": digest}
     return engine
+
+
+def _try(engine: OnnxEngine, path: Path, D: int) -> None:
+    """Refuse a file whose metadata are those of these weights, but whose rows are not."""
+    if engine.name not in (ONNX, INT8):
+        raise WeightsError(f"{path}: names an engine that does not exist, {engine.name[:40]!r}; export it again")
+    patches = np.random.default_rng(0).random((2, 1, engine.size, engine.size), np.float32)
+    try:
+        rows = np.asarray(engine(patches))
+        is_good = rows.shape == (2, D) and np.abs(np.linalg.norm(rows, axis=1) - 1).max() < UNIT_WITHIN
+    except Exception:  # onnxruntime's own classes, which are not exported under stable names
+        is_good = False
+    if not is_good:
+        raise WeightsError(f"{path}: does not compute rows of {D} numbers and of length 1; export it again")
 
 
 def _check_fits(path: Path, weights: Weights, size: int, state_sha256: str | None, patch_size: str | None) -> None:
@@ -181,6 +225,7 @@ def open_session(content: bytes, source: str, threads: int = 1) -> Any:
     options.intra_op_num_threads = threads
     options.log_severity_level = 4  # errors become exceptions
     try:
+        options.add_session_config_entry(*NO_OTHER_FILES)
         return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's own classes, which are not exported under stable names
         reason = " ".join(str(error).split())[:120]

@@ -12,6 +12,7 @@ import numpy as np
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError, MatchKernelError, WeightsError
 from matchkernel.runtime.config import COUNTER, STRIDE, VARIANTS, DescriptorConfig
+from matchkernel.runtime.hub import ADDRESS, MODEL, fetch, read_name
 from matchkernel.runtime.positions import fourier_coefficients, position_matrix
 from matchkernel.storage.arrays import KINDS, Stored, digest, read_header, read_tensors
 from matchkernel.storage.settings import short_repr
@@ -157,13 +158,17 @@ def available() -> list[str]:
 
 
 def find_weights(name_or_path: str | Path) -> Path:
-    """The file of weights given by name or path."""
+    """The file of weights given by name, by path, as a folder of save_pretrained, or as hf://owner/name on a hub."""
+    if str(name_or_path).startswith(ADDRESS):
+        return fetch(str(name_or_path))
     if str(name_or_path) in available():
         return SHIPPED / f"{name_or_path}.safetensors"
     path = Path(name_or_path)
     with suppress(OSError):  # a name too long for the file system is not a file
         if path.is_file():
             return path
+        if (path / MODEL).is_file():
+            return path / MODEL
     hint = "; --untrained or matchkernel.build makes an untrained one" if str(name_or_path) in VARIANTS else ""
     raise WeightsError(
         f"{name_or_path}: no such file, and no weights of that name in the package ({', '.join(available())}){hint}"
@@ -222,12 +227,13 @@ class Weights:
 
 
 def read_weights(name_or_path: str | Path) -> Weights:
-    """Read and check a weight file. Nothing is downloaded and no code is executed.
+    """Read and check a weight file. Only hf:// addresses are downloaded, and no code is executed.
 
     Args:
-        name_or_path: a name of `available()`, or a .safetensors file.
+        name_or_path: a name of `available()`, a .safetensors file, a folder of `save_pretrained`, or hf://owner/name.
     """
     path = find_weights(name_or_path)
+    of_folder = path.name == MODEL and str(path) != str(name_or_path)
     metadata, header = read_header(path)
     card = card_of(path, metadata)
     assert card.config is not None  # read
@@ -236,7 +242,8 @@ def read_weights(name_or_path: str | Path) -> Weights:
     if card.sha256 != digest(metadata, tensors):
         raise WeightsError(f"{path}: damaged, its contents do not match its recorded sha256; download or save it again")
     wanted = {name: tensors[name] for name in card.config.tensor_shapes}
-    weights = Weights(path.stem, card.config, card, wanted)
+    name = read_name(path.parent, card.config) if of_folder else path.stem
+    weights = Weights(name, card.config, card, wanted)
     if bad := bad_numbers(weights):
         raise WeightsError(f"{path}: holds {bad}")
     return weights

@@ -33,6 +33,12 @@ def read_npz(path: str | Path, names: Sequence[str], what: str) -> dict[str, np.
         return {name: _member(file, name) for name in names}
 
 
+def npz_checksums(path: str | Path, names: Sequence[str], what: str) -> dict[str, int]:
+    """CRC-32 of these arrays, as a file of numpy.savez records them; errors as in read_npz."""
+    with _file_errors(path, what), zipfile.ZipFile(path) as file:
+        return {name: file.getinfo(f"{name}.npy").CRC for name in names}
+
+
 def _member(file: zipfile.ZipFile, name: str) -> np.ndarray:
     """An array of an archive; its header is checked against the bytes present before memory is allocated."""
     entry = file.getinfo(f"{name}.npy")

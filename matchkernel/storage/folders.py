@@ -2,15 +2,26 @@
 
 import json
 import os
+import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from matchkernel.errors import FileError, WriteError
-from matchkernel.storage.files import check_new_folder, leftovers, parents_made, part_of, write_errors
+from matchkernel.storage.files import (
+    KEY_LETTERS,
+    PART,
+    check_new_folder,
+    is_running,
+    leftovers,
+    parents_made,
+    part_of,
+    resolved,
+    write_errors,
+)
 
 try:
     import fcntl
@@ -19,7 +30,8 @@ except ImportError:  # on Windows
 
 LOCK = "lock"
 JOURNAL = "journal"
-WRITTEN_LAST = ("manifest.json", "photos.json")  # their presence marks a build as complete
+MARK = ".matchkernel-build"  # a file in folders that are being renamed
+SHARD = re.compile(rf"[0-9a-f]{{{KEY_LETTERS}}}\.npz")  # see key_of: nobody else gives files such names
 
 
 @contextmanager
@@ -108,10 +120,11 @@ def new_folder(target: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def exclusive(folder: Path, refusal: str) -> Iterator[tuple[int, ...]]:
+def exclusive(folder: Path, refusal: str, *, is_shared: bool = False) -> Iterator[tuple[int, ...]]:
     """Create a folder if missing, and keep other processes out of it.
 
     Unfinished files of killed processes are removed; so is, at the end, a folder that was created here and is empty.
+    In a folder of the user (`is_shared`), live processes may be writing other files: theirs stay.
     The value is the file descriptors that a program started in the block may inherit, so that it keeps the lock if this
     process is killed; none on Windows.
     If another process is using the folder, the FileError has the message `refusal`.
@@ -125,9 +138,33 @@ def exclusive(folder: Path, refusal: str) -> Iterator[tuple[int, ...]]:
             raise WriteError(f"{folder}: cannot be created or written ({error.strerror or error})") from None
         if lock is None:
             raise FileError(refusal)
-        for path in leftovers(folder):
-            path.unlink(missing_ok=True)
+        for path, process in leftovers(folder):
+            if not (is_shared and is_running(process)):
+                path.unlink(missing_ok=True)
         yield lock
+
+
+@contextmanager
+def shards_of(outputs: Sequence[Path], refusal: str) -> Iterator[Path]:
+    """Keep other processes from writing any of these files; `{}` in the refusal is replaced by the one that is taken.
+
+    The value is a folder for results that are collected until all are done, `<first output>.parts`; it is removed when
+    the block succeeds. All processes lock their outputs in one order, so that of several one begins.
+    """
+    with ExitStack() as stack:
+        for output in sorted(outputs, key=resolved):
+            parts = parts_of(output)
+            if parts.exists() and not _is_ours(parts):
+                raise FileError(f"{parts}: is in the way; {output} needs this folder, but it contains other files")
+            stack.enter_context(exclusive(parts, refusal.format(output)))
+        yield parts_of(outputs[0])
+        shutil.rmtree(parts_of(outputs[0]), ignore_errors=True)
+
+
+def parts_of(output: Path) -> Path:
+    """The folder for what will be written to a file; the same for all links to it."""
+    place = resolved(output)
+    return place.with_name(place.name + ".parts")
 
 
 @dataclass
@@ -160,11 +197,11 @@ def resumable_build(target: str | Path, settings: Mapping[str, Any], *, replaces
         replaces: the new folder takes the place of an old one, which stays until then; call `recover` first.
     """
     target = Path(target)
-    if not replaces:
-        check_new_folder(target)
+    recover(target) if replaces else check_new_build(target)
     part = target.with_name(target.name + ".part")
-    if part.exists() and not _is_ours(part):
-        raise FileError(f"{part}: is in the way; a build needs this folder, but it contains other files")
+    for place, own in ((part, {JOURNAL, MARK}), (_old(target), {MARK})):
+        if place.exists() and not _is_ours(place, own):
+            raise FileError(f"{place}: is in the way; a build needs this folder, but it contains other files")
     with (
         write_errors(target, "; what is done is kept"),
         exclusive(part, f"{target}: is being built by another process") as lock,
@@ -182,29 +219,56 @@ def resumable_build(target: str | Path, settings: Mapping[str, Any], *, replaces
         if build.is_discarded:
             shutil.rmtree(part)
             return
-        for name in (JOURNAL, LOCK):
-            (part / name).unlink(missing_ok=True)
+        (part / JOURNAL).replace(part / MARK)
+        (part / LOCK).unlink(missing_ok=True)
         if target.exists():
-            shutil.rmtree(_old(target), ignore_errors=True)
+            _remove_marked(_old(target))
+            (target / MARK).touch()
             target.replace(_old(target))
         part.replace(target)
-        shutil.rmtree(_old(target), ignore_errors=True)
+        (target / MARK).unlink(missing_ok=True)
+        _remove_marked(_old(target))
+
+
+def check_new_build(target: str | Path, *inputs: str | Path) -> None:
+    """Refuse, before any work, a target that exists, could not be created, or lies inside an input."""
+    recover(Path(target))
+    check_new_folder(target, *inputs)
 
 
 def recover(target: Path) -> None:
-    """Restore the old folder if a process was killed between the two renames that replace it."""
-    if not target.exists() and _old(target).is_dir():
-        _old(target).replace(target)
+    """Finish what a process that was killed at its last steps has left: the old folder, or the mark in a new one."""
+    if not _is_marked(target if target.exists() else _old(target)):
+        return
+    with exclusive(target.with_name(target.name + ".part"), f"{target}: is being built by another process"):
+        if not target.exists():
+            _old(target).replace(target)
+        (target / MARK).unlink(missing_ok=True)
 
 
 def _old(target: Path) -> Path:
     return target.with_name(f".{target.name}.old")
 
 
-def _is_ours(part: Path) -> bool:
-    """True if a folder is empty or contains a build: its journal, or the file written last, before the rename."""
-    names = {path.name for path in part.iterdir()} if part.is_dir() else {"a file"}
-    return not names or bool(names & {JOURNAL, LOCK, *WRITTEN_LAST})
+def _is_marked(folder: Path) -> bool:
+    """True for a folder of ours whose process was killed between two renames."""
+    return (folder / MARK).is_file()
+
+
+def _remove_marked(folder: Path) -> None:
+    """Remove a folder, its mark last, so that a process that goes on with it knows whose it is."""
+    with suppress(OSError):  # it is as good under this name
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if path.name != MARK:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_ours(folder: Path, marks: Collection[str] = ()) -> bool:
+    """True if a folder carries one of these marks, or holds no file but those that only we give such names."""
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else {"a file"}
+    is_marked = not names.isdisjoint(marks)
+    return is_marked or all(name == LOCK or PART.fullmatch(name) or SHARD.fullmatch(name) for name in names)
 
 
 def _resume(part: Path, settings: str) -> set[str]:
@@ -215,8 +279,9 @@ def _resume(part: Path, settings: str) -> set[str]:
         done = lines[1:-1]  # the last line is empty or truncated
         journal.write_text("".join(line + "\n" for line in (settings, *done)), encoding="utf-8", newline="\n")
         return set(done)
-    journal.write_text(settings + "\n", encoding="utf-8", newline="\n")
+    journal.write_text("", encoding="utf-8")  # a build that is killed while it clears the folder clears it again
     for path in part.iterdir():
         if path.name not in (LOCK, JOURNAL):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
+    journal.write_text(settings + "\n", encoding="utf-8", newline="\n")
     return set()

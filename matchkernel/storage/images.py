@@ -1,23 +1,19 @@
-"""Decode photos (gray, colour, masks), encode them as JPEG or PNG, and write pictures atomically."""
+"""Decode photos (gray, colour, masks), encode them as JPEG, and write pictures atomically."""
 
 import io
+import re
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from math import ceil
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from matchkernel.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    FileError,
-    MatchKernelError,
-    MissingExtraError,
-    short_message,
-)
+from matchkernel.errors import FileError, MatchKernelError, MissingExtraError, short_message
 from matchkernel.storage.extras import CORE, need
 from matchkernel.storage.files import check_regular, replacing
+from matchkernel.storage.upright import to_stored, turn_of, turned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +26,9 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".
 FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "PPM", "GIF", "WEBP")  # others, such as EPS, would start another program
 HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")  # after "ftyp" at byte 4
 COLOURED = ("RGB", "RGBA", "P", "CMYK", "YCbCr")  # modes of Pillow
+MARKER = re.compile(rb"\xff+([^\x00\xff\xd0-\xd7])", re.DOTALL)  # of JPEG; the others occur inside a scan
+SCAN, END = 0xDA, 0xD9
+MAX_SCANS = 100  # of a JPEG; progressive ones have about ten, and each takes as long as the whole of another photo
 MAX_PIXELS = 100_000_000  # of a photo that is decoded; a header that claims more is refused before memory is allocated
 
 
@@ -41,13 +40,13 @@ def read_gray(path: str | Path) -> np.ndarray:
     16 bit gray loses its lower byte; transparency is dropped.
     """
     with open_image(Path(path)) as image:
-        return _gray(image, path)
+        return to_gray(image, path)
 
 
 def read_mask(path: str | Path) -> np.ndarray:
     """Decode a mask of any mode: (H, W) uint8, 0 where it is 0 and 255 elsewhere."""
     with open_image(Path(path)) as image:
-        values = np.asarray(image) if image.mode.startswith("I") else _gray(image, path)
+        values = np.asarray(image) if image.mode.startswith("I") else to_gray(image, path)
         return np.where(values == 0, 0, 255).astype(np.uint8)
 
 
@@ -57,8 +56,7 @@ def read_colour(path: str | Path) -> np.ndarray:
     It is (H, W) gray if it has no colour or more than MAX_PIXELS // 4 pixels.
     """
     with open_image(Path(path)) as image:
-        is_small = image.width * image.height <= MAX_PIXELS // 4
-        return np.array(image.convert("RGB")) if is_small and image.mode in COLOURED else _gray(image, path)
+        return to_colour(image, path)
 
 
 @contextmanager
@@ -74,23 +72,34 @@ def open_image(path: Path, formats: tuple[str, ...] = FORMATS) -> "Iterator[Imag
         file = path.open("rb")
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror or error})") from None
-    with file, _decoding(path, file, formats, MAX_PIXELS) as image:
+    with file, decode(file, path, formats) as image:
         yield image
 
 
-def decode_photo(data: bytes, name: str, *, max_pixels: int, preview_side: int) -> tuple[np.ndarray, bytes]:
-    """Decode a photo that is in memory: (H, W) uint8 gray as read_gray's, and a JPEG of it to look at.
+def decode_photo(data: bytes, name: str, *, max_pixels: int, preview_side: int) -> tuple[np.ndarray, bytes, np.ndarray]:
+    """Decode a photo that is in memory, for a page: upright, by its EXIF header, and not larger than the page can take.
 
     Args:
         data: contents of the file.
         name: name used in messages.
-        max_pixels: a header that claims more is refused before anything is decoded.
-        preview_side: maximum side of the JPEG; pixels are in the order of the file, as in the gray array.
+        max_pixels: a photo of more is shrunk by 2, 3, ...; one of more than MAX_PIXELS is refused.
+        preview_side: maximum side of the JPEG.
+
+    Returns:
+        (H, W) uint8 gray, a JPEG to look at, and (3, 3), from pixels of the gray array to those of read_gray.
     """
-    with _decoding(name, io.BytesIO(data), FORMATS, min(max_pixels, MAX_PIXELS)) as image:
-        gray, shown = _gray(image, name), _shown(image, name)
+    with decode(io.BytesIO(data), name) as image:
+        gray, shown = to_gray(image, name), _shown(image, name)
+        turn, factor = turn_of(image), ceil((image.width * image.height / max_pixels) ** 0.5)
+        if factor > 1:
+            shown = shown.reduce(factor)
+            gray = np.asarray(shown.convert("L"))
+        gray = np.ascontiguousarray(turned(gray, turn))
         shown.thumbnail((preview_side, preview_side))
-    return gray, _encoded(shown, format="JPEG", quality=85)
+        shown = _pillow().fromarray(np.ascontiguousarray(turned(np.asarray(shown), turn)))
+    enlarged = np.diag([factor, factor, 1.0])
+    enlarged[:2, 2] = (factor - 1) / 2
+    return gray, _encoded(shown, format="JPEG", quality=85), enlarged @ to_stored(turn, *gray.shape[::-1])
 
 
 def as_jpeg(path: str | Path) -> bytes:
@@ -100,14 +109,9 @@ def as_jpeg(path: str | Path) -> bytes:
         return _encoded(_shown(image, path), format="JPEG", quality=95, exif=exif)
 
 
-def encode_png(pixels: np.ndarray) -> bytes:
-    """(H, W) gray or (H, W, 3) colour uint8 as the contents of a PNG file."""
-    return _encoded(_pillow().fromarray(pixels), format="PNG", compress_level=1)
-
-
 def _shown(image: "Image.Image", path: str | Path) -> "Image.Image":
     """An image as RGB if it has colours, and gray otherwise."""
-    found: Image.Image = image.convert("RGB") if image.mode in COLOURED else _pillow().fromarray(_gray(image, path))
+    found: Image.Image = image.convert("RGB") if image.mode in COLOURED else _pillow().fromarray(to_gray(image, path))
     return found
 
 
@@ -118,18 +122,20 @@ def _encoded(image: "Image.Image", **options: Any) -> bytes:
 
 
 @contextmanager
-def _decoding(path: str | Path, file: IO[bytes], formats: tuple[str, ...], max_pixels: int) -> "Iterator[Image.Image]":
+def decode(
+    source: "IO[bytes] | Image.Image",
+    path: str | Path,
+    formats: tuple[str, ...] = FORMATS,
+) -> "Iterator[Image.Image]":
+    """An image of Pillow's, opened from a file or given; like open_image, with `path` only as a name for messages."""
     pillow, pixels = _pillow(), "it"
     # Pillow warns about odd metadata. The filter stays: filters are global, and other threads may be decoding too.
     warnings.filterwarnings("ignore", module=r"PIL\b")
     try:
-        if not (start := file.read(12)):
-            raise FileError(f"{path}: truncated or corrupt image (the file is empty)")
-        file.seek(0)
-        with pillow.open(file, formats=_with_heic(path, start, formats)) as image:
+        with _opened(source, path, formats) as image:
             pixels = f"{image.width} x {image.height} pixels"
-            if image.width * image.height > max_pixels:
-                raise FileError(f"{path}: {pixels} are more than {max_pixels:,}")
+            if image.width * image.height > MAX_PIXELS:
+                raise FileError(f"{path}: {pixels} are more than {MAX_PIXELS:,}")
             yield image
     except MatchKernelError:
         raise
@@ -138,12 +144,34 @@ def _decoding(path: str | Path, file: IO[bytes], formats: tuple[str, ...], max_p
             f"{path}: truncated or corrupt image, or not one of the formats {', '.join(formats)}, HEIC"
         ) from None
     except pillow.DecompressionBombError:
-        raise FileError(f"{path}: claims far more than {max_pixels:,} pixels") from None
+        raise FileError(f"{path}: claims far more than {MAX_PIXELS:,} pixels") from None
     except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct and zlib errors
         reason = short_message(error)
         if isinstance(error, MemoryError) or "out of memory" in reason:
             raise FileError(f"{path}: not enough memory to decode {pixels}") from None
         raise FileError(f"{path}: truncated or corrupt image ({reason})") from None
+
+
+def _opened(source: Any, path: str | Path, formats: tuple[str, ...]) -> Any:
+    if isinstance(source, _pillow().Image):
+        return nullcontext(source)  # which stays open
+    if not (start := source.read(12)):
+        raise FileError(f"{path}: truncated or corrupt image (the file is empty)")
+    source.seek(0)
+    if start.startswith(b"\xff\xd8"):
+        if _has_more_scans(source.read(), MAX_SCANS):
+            raise FileError(f"{path}: a JPEG of more than {MAX_SCANS} scans, which would take too long to decode")
+        source.seek(0)
+    return _pillow().open(source, formats=_with_heic(path, start, formats))
+
+
+def _has_more_scans(jpeg: bytes, most: int) -> bool:
+    """True if a JPEG has more scans than this before its end; nothing is decoded."""
+    at, scans = 2, 0
+    while scans <= most and (marker := MARKER.search(jpeg, at)) and marker[1][0] != END:
+        scans += marker[1][0] == SCAN
+        at = marker.end() + int.from_bytes(jpeg[marker.end() : marker.end() + 2], "big")
+    return scans > most
 
 
 def _with_heic(path: str | Path, start: bytes, formats: tuple[str, ...]) -> tuple[str, ...]:
@@ -157,29 +185,19 @@ def _with_heic(path: str | Path, start: bytes, formats: tuple[str, ...]) -> tupl
     return (*formats, "HEIF")
 
 
-def as_gray(image: np.ndarray | str | Path) -> np.ndarray:
-    """(H, W) uint8 gray of a file or of pixels; colours are weighted as Pillow does, 16 bits lose their lower byte."""
-    if isinstance(image, str | Path):
-        return read_gray(image)
-    if not isinstance(image, np.ndarray):
-        raise ArgumentTypeError(
-            f"an image must be a file or a numpy array, got {type(image).__name__}; numpy.asarray(image) makes one"
-        )
-    if image.dtype not in (np.uint8, np.uint16):
-        raise ArgumentTypeError(f"pixels must be uint8 or uint16, got {image.dtype}; scale them to 0..255 first")
-    if not image.size or (image.ndim != 2 and (image.ndim != 3 or image.shape[2] not in (3, 4))):
-        raise ArgumentError(f"an image must be (H, W) gray or (H, W, 3 or 4) RGB(A) and not empty, got {image.shape}")
-    pixels = (image >> 8).astype(np.uint8) if image.dtype == np.uint16 else image
-    if pixels.ndim == 3:
-        weights = np.array([19595, 38470, 7471], np.uint32)  # of 2^16: ITU-R 601-2
-        pixels = ((pixels[..., :3] @ weights + 2**15) >> 16).astype(np.uint8)
-    return np.ascontiguousarray(pixels)
-
-
 def write_png(path: str | Path, pixels: np.ndarray) -> None:
     """Write (H, W) gray or (H, W, 3) colour uint8 as PNG, atomically; the same pixels give the same bytes."""
     with replacing(path) as part:
         _pillow().fromarray(pixels).save(part, format="PNG")
+
+
+def write_picture(path: str | Path, pixels: np.ndarray) -> None:
+    """Write (H, W) gray or (H, W, 3) colour uint8 as JPEG or PNG, as the name says, atomically."""
+    if Path(path).suffix.lower() not in (".jpg", ".jpeg"):
+        return write_png(path, pixels)
+    with replacing(path) as part:
+        _pillow().fromarray(pixels).save(part, format="JPEG", quality=92)
+    return None
 
 
 def line_of_text(text: str, width: int, height: int) -> np.ndarray:
@@ -191,7 +209,14 @@ def line_of_text(text: str, width: int, height: int) -> np.ndarray:
     return np.asarray(strip)
 
 
-def _gray(image: "Image.Image", path: str | Path) -> np.ndarray:
+def to_colour(image: "Image.Image", path: str | Path) -> np.ndarray:
+    """Decode an opened photo as read_colour says."""
+    is_small = image.width * image.height <= MAX_PIXELS // 4
+    return np.array(image.convert("RGB")) if is_small and image.mode in COLOURED else to_gray(image, path)
+
+
+def to_gray(image: "Image.Image", path: str | Path) -> np.ndarray:
+    """Decode an opened photo as read_gray says."""
     image.load()
     if image.mode.startswith("I"):
         values = np.asarray(image.convert("I"))

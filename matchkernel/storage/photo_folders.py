@@ -14,6 +14,7 @@ from matchkernel.storage.images import SUFFIXES
 SHOWN_KINDS, SHOWN_NAMES = 6, 3  # in messages: kinds of ignored files, names of photos
 LINKED, UNREADABLE, BROKEN, NO_FILE = KINDS = ("linked folder", "unreadable folder", "broken link", "pipe or device")
 OTHERS = "not chosen"
+MASKED = " with mask "  # between the digests of a photo and of its mask
 
 
 def first_names(names: Sequence[str]) -> str:
@@ -213,7 +214,7 @@ def check_masks(masks: Path | None, names: Collection[str]) -> int:
 
 def photo_digest(path: Path, mask: Path | None = None) -> str:
     """sha256 of a photo, and of its mask if it has one."""
-    return _hash(path) if mask is None else f"{_hash(path)} with mask {_hash(mask)}"
+    return _hash(path) if mask is None else f"{_hash(path)}{MASKED}{_hash(mask)}"
 
 
 def _hash(path: Path) -> str:

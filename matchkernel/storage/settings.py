@@ -187,13 +187,20 @@ def with_options(settings: Settings, options: Mapping[str, Any]) -> Settings:
     own = {field.name for field in dataclasses.fields(settings)}  # type: ignore[arg-type]
     changes = {name: value for name, value in options.items() if name in own}
     rest = {name: value for name, value in options.items() if name not in own}
+    every = set(own)
     for name in own if rest else ():
         inner = getattr(settings, name)
         known = {field.name for field in dataclasses.fields(inner)} if dataclasses.is_dataclass(inner) else set()
+        every |= known
         if known & rest.keys():
             changes[name] = with_options(inner, {key: rest.pop(key) for key in known & rest.keys()})
     if rest:
-        raise ArgumentError(f"there is no option {', '.join(sorted(rest))}: see {type(settings).__name__}")
+        from difflib import get_close_matches  # 2 ms, which only a mistake costs
+
+        wrong, names = min(rest), sorted(every)
+        near = get_close_matches(wrong, names, 1)
+        hint = f"did you mean {near[0]}" if near else f"known are {', '.join(names)}"
+        raise ArgumentError(f"there is no option {short_repr(wrong)}; {hint}")
     return dataclasses.replace(settings, **changes)  # type: ignore[type-var]
 
 

@@ -22,6 +22,7 @@ CONTAINER_LIMITS = (  # of cgroups, version 2 and 1
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
+MOST_THREADS = 256  # that are begun, whatever OMP_NUM_THREADS asks for
 ASSUMED_MEMORY = 8 * 2**30  # bytes, where the system cannot be asked
 
 Progress = Callable[[int, int], object]  # (done, total)
@@ -76,7 +77,7 @@ def process_threads() -> int:
     if torch := _loaded_torch():
         return int(torch.get_num_threads())
     given = os.environ.get("OMP_NUM_THREADS", "")
-    return int(given) if given.isdecimal() and int(given) else cores()
+    return min(int(given), MOST_THREADS) if given.isdecimal() and int(given) else cores()
 
 
 def _loaded_torch() -> Any:
@@ -225,9 +226,9 @@ def output_of(*command: str) -> tuple[int, str]:
 
 
 @cache
-def help_of(program: str, *stage: str) -> str:
+def help_of(command: tuple[str, ...], *stage: str) -> str:
     """What a program prints about itself, or about one of its stages, with `help` and `--help` as COLMAP has them."""
-    return output_of(program, *stage, "--help" if stage else "help")[1]
+    return output_of(*command, *stage, "--help" if stage else "help")[1]
 
 
 def offscreen() -> dict[str, str]:

@@ -21,6 +21,7 @@ SQUARE = np.array(
 )  # fmt: skip
 FLIPS = {"none": 1, "hardnet4": 4, "dihedral8": 8}
 PHOTOMETRIC_COLUMNS = ("gamma", "contrast", "slope_x", "slope_y", "blur", "noise", "noise_seed")
+CROPS = 10  # draws until a random window fits
 BLUR_RADIUS = 9  # three standard deviations of the strongest blur
 
 
@@ -36,6 +37,8 @@ class Augmentation:
         shift: of the centre, uniform in +- this fraction of half the side, in x and y.
         zoom_octaves: the inner 2^-x of the side fills the patch, x uniform from 0 to this: as if the set had been cut
             at all magnifications from 2^-zoom_octaves of its own to its own.
+        crop: a random window of the rotated patch fills the patch: area 1 - this to 1, width over height 1 - this to
+            1 + this, both as torchvision's RandomResizedCrop draws them.
         gamma: exponent e^x, x uniform in +- this.
         contrast: deviations from the mean times e^x, x uniform in +- this, then clipped to black and white.
         light_gradient: brightness changes linearly from the centre to the border by up to +- this fraction, in x and y.
@@ -54,6 +57,7 @@ class Augmentation:
     light_gradient: float = setting(0.0, low=0, high=0.5)
     blur: float = setting(0.0, low=0, high=3)
     noise: float = setting(0.0, low=0, high=255)
+    crop: float = setting(0.0, low=0, high=0.5, omit_default=True)
 
     def __post_init__(self) -> None:
         check_ranges(self, "augmentation")
@@ -76,9 +80,27 @@ def draw_warps(settings: Augmentation, random: np.random.Generator, pairs: int) 
     scale, aspect = 2 ** (scale * settings.scale_octaves), 2 ** (aspect * settings.aspect_octaves / 2)
     turn = np.stack([np.stack([np.cos(t), -np.sin(t)], -1), np.stack([np.sin(t), np.cos(t)], -1)], -2)
     stretch = np.stack([scale * aspect, scale / aspect], -1)
-    linear = (turn * stretch[..., None, :]) @ flip
     shift = np.stack([dx, dy], -1)[..., None] * settings.shift
+    if settings.crop:
+        sides, middle = _draw_windows(settings.crop, random, (2, pairs))
+        stretch, shift = stretch * sides, shift + turn @ middle[..., None]
+    linear = (turn * stretch[..., None, :]) @ flip
     return (zoom * np.concatenate([linear, shift], -1)).astype(np.float32)
+
+
+def _draw_windows(crop: float, random: np.random.Generator, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Windows of a square: (..., 2) sides as shares of its own, and (..., 2) centres in half sides from its centre.
+
+    torchvision's RandomResizedCrop: area uniform, ratio uniform in its logarithm, the first of ten draws that fits into
+    the square, or all of it; then any place, here not rounded to pixels.
+    """
+    area = random.uniform(1 - crop, 1, (CROPS, *shape))
+    ratio = np.exp(random.uniform(math.log(1 - crop), math.log(1 + crop), (CROPS, *shape)))
+    sides = np.sqrt(np.stack([area * ratio, area / ratio], -1))
+    fits = sides.max(-1) <= 1
+    first = np.take_along_axis(sides, fits.argmax(0)[None, ..., None], 0)[0]
+    sides = np.where(fits.any(0)[..., None], first, 1.0)
+    return sides, random.uniform(-1, 1, (*shape, 2)) * (1 - sides)
 
 
 def draw_photometric(settings: Augmentation, random: np.random.Generator, pairs: int) -> np.ndarray:

@@ -230,7 +230,8 @@ class TrainingConfig:
             raise ArgumentError(f"preset must be one of {', '.join(presets())}, got {short_repr(preset)}")
         if "data" not in values:
             raise ArgumentError("data is missing: a table with `train`, folders of patch sets, or `synthetic`")
-        return from_dict(cls, merged(read_toml(PRESETS / f"{preset}.toml"), _started(values), values))
+        own = merged(_started(values), values)
+        return from_dict(cls, merged(_preset(preset, own.get("model")), own))
 
     @classmethod
     def from_toml(cls, path: str | Path, overrides: Sequence[str] = ()) -> "TrainingConfig":
@@ -267,6 +268,16 @@ class TrainingConfig:
 def presets() -> list[str]:
     """Names of the presets."""
     return sorted(path.stem for path in PRESETS.glob("*.toml"))
+
+
+def _preset(name: str, model: Any) -> dict[str, Any]:
+    """The tables of a preset; of its table `model` what the variant of a run has."""
+    tables = read_toml(PRESETS / f"{name}.toml")
+    variant = model.get("variant", "dual") if isinstance(model, Mapping) else ""
+    if "model" in tables and isinstance(variant, str) and variant in VARIANTS:  # others are refused with their reason
+        has = {*DescriptorConfig(variant).to_dict(), "dropout"}
+        tables["model"] = {key: value for key, value in tables["model"].items() if key in has}
+    return tables
 
 
 def _started(values: Mapping[str, Any]) -> dict[str, Any]:

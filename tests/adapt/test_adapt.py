@@ -97,7 +97,7 @@ def whole(drawn):
 def run(scene, out, base, **changes):
     say = changes.pop("say", lambda line: None)
     settings = AdaptSettings(base, **{**QUICK, **changes})
-    return adapt(scene / "images", out, settings, model=scene / "sparse", device="cpu", say=say)
+    return adapt(scene / "images", out, settings, from_colmap=scene / "sparse", device="cpu", say=say)
 
 
 def cut(whole, out):
@@ -194,7 +194,7 @@ split.LEAST_POINTS, split.LEAST_PHOTOS = dict.fromkeys(split.PARTS, 5), dict.fro
 learn.MAX_PAIRS, learn.TRIAL, stages.PAIRS = 20 * 8, 2, 50
 judge.KEYPOINTS = limits.KEYPOINTS = 150
 settings = AdaptSettings(sys.argv[3], minutes=5.0, pairs=8, rate=2.0, remember=0.0)
-stages.adapt(sys.argv[1] + "/images", sys.argv[2], settings, model=sys.argv[1] + "/sparse", device="cpu")
+stages.adapt(sys.argv[1] + "/images", sys.argv[2], settings, from_colmap=sys.argv[1] + "/sparse", device="cpu")
 """
 
 
@@ -229,6 +229,22 @@ def test_updates_are_planned_for_the_time_that_is_left(monkeypatch):
     assert learn.planned_updates(1_000.0, pairs=10, left=100.0) == 8_000  # four fifths of the time
     assert learn.planned_updates(1_000.0, pairs=10, left=1_000.0) == 10_000
     assert learn.planned_updates(1_000.0, pairs=10, left=-10.0) == learn.MIN_UPDATES
+
+
+def test_a_training_is_worth_its_minutes_or_is_not_begun_unasked():
+    assert learn.worthwhile_minutes(10_000.0, pairs=512) == learn.MINUTES
+    assert learn.worthwhile_minutes(60.0, pairs=512) == 20  # 100 updates in four fifths of 18 minutes
+    with pytest.raises(ArgumentError, match="--minutes 110"):
+        learn.worthwhile_minutes(10.0, pairs=512)
+
+
+def test_other_minutes_train_again_on_the_same_patches(scene, base, whole, tmp_path, monkeypatch):
+    out, said = shutil.copytree(whole.folder, tmp_path / "out"), []
+    monkeypatch.setattr(stages, "build_parts", lambda *_, **__: pytest.fail("cut again"))
+    again = run(scene, out, base, minutes=6.0, say=said.append)
+    assert "training for at most 6 minutes" in said
+    assert again.learned.steps == 20
+    assert json.loads((out / RECORD).read_text())["plan"]["asked"] == 6.0
 
 
 def test_training_ends_when_its_time_is_over_or_nothing_gets_better(monkeypatch):
@@ -293,7 +309,7 @@ def test_photos_of_the_model_that_are_missing_are_counted_first(scene, base, tmp
     images = shutil.copytree(scene / "images", tmp_path / "images")
     (images / "002.png").unlink()
     few = ("--pairs", 8, "--minutes", 5, "--rate", 2)
-    code, lines = words(images, "-o", tmp_path / "out", "--model", scene / "sparse", "--base", base, *few)
+    code, lines = words(images, "-o", tmp_path / "out", "--from-colmap", scene / "sparse", "--model", base, *few)
     assert code == 0
     assert "002.png" in lines[0]
 
@@ -314,35 +330,36 @@ def words(*arguments):
 
 def test_too_few_points_are_refused_after_saying_how_many_there_are(scene, base, tmp_path, monkeypatch):
     monkeypatch.setattr(split, "LEAST_POINTS", dict.fromkeys(split.PARTS, 100))
-    code, lines = words(scene / "images", "-o", tmp_path / "few", "--model", scene / "sparse", "--base", base)
+    code, lines = words(scene / "images", "-o", tmp_path / "few", "--from-colmap", scene / "sparse", "--model", base)
     assert code == 2
     assert [line.split(":")[0] for line in lines[:-1]][-3:] == list(split.PARTS)
 
 
-def model(scene, **more):
-    return {"model": scene / "sparse", **more}
+def colmap(scene, **more):
+    return {"from-colmap": scene / "sparse", **more}
 
 
 REFUSED = {
     "a photo instead of a folder": lambda scene, here: (scene / "images" / "000.png", {}),
-    "weights as a model": lambda scene, here: (scene / "images", {"model": "light"}),
-    "a model without a database": lambda scene, here: (scene / "images", {"model": here}),
-    "no model": lambda scene, here: (scene / "images", {"model": here / "none"}),
+    "weights as a model": lambda scene, here: (scene / "images", {"from-colmap": "light"}),
+    "a COLMAP model as weights": lambda scene, here: (scene / "images", {"model": scene / "sparse"}),
+    "a model without a database": lambda scene, here: (scene / "images", {"from-colmap": here}),
+    "no model": lambda scene, here: (scene / "images", {"from-colmap": here / "none"}),
     "a database without a model": lambda scene, here: (scene / "images", {"database": "x.db"}),
-    "inside the photos": lambda scene, here: (scene / "images", model(scene, out=scene / "images" / "inside")),
-    "a folder with other files": lambda scene, here: (scene / "images", model(scene, out=scene)),
-    "another device": lambda scene, here: (scene / "images", model(scene, device="tpu")),
-    "no such weights": lambda scene, here: (scene / "images", model(scene, base="nothing")),
-    "no time": lambda scene, here: (scene / "images", model(scene, minutes=0)),
-    "no set to check": lambda scene, here: (scene / "images", model(scene, check=here / "none")),
-    "no set to mix": lambda scene, here: (scene / "images", model(scene, mix=scene)),
+    "inside the photos": lambda scene, here: (scene / "images", colmap(scene, out=scene / "images" / "inside")),
+    "a folder with other files": lambda scene, here: (scene / "images", colmap(scene, out=scene)),
+    "another device": lambda scene, here: (scene / "images", colmap(scene, device="tpu")),
+    "no such weights": lambda scene, here: (scene / "images", colmap(scene, model="nothing")),
+    "no time": lambda scene, here: (scene / "images", colmap(scene, minutes=0)),
+    "no set to check": lambda scene, here: (scene / "images", colmap(scene, check=here / "none")),
+    "no set to mix": lambda scene, here: (scene / "images", colmap(scene, mix=scene)),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
 def test_a_mistake_is_one_line_and_leaves_nothing(case, scene, base, tmp_path):
     photos, options = case(scene, tmp_path)
-    options = {"out": tmp_path / "a", "base": base, **options}
+    options = {"out": tmp_path / "a", "model": base, **options}
     code, lines = words(photos, *(part for name, value in options.items() for part in (f"--{name}", value)))
     assert code == 2, lines
     assert lines[-1].startswith("error: ")
@@ -355,7 +372,7 @@ def test_after_a_refusal_photos_may_be_added_and_settings_changed(scene, base, t
     out, photos = tmp_path / "out", tmp_path / "photos"
     photos.mkdir()
     settings = AdaptSettings(base, **QUICK)
-    options = {"model": scene / "sparse", "device": "cpu"}
+    options = {"from_colmap": scene / "sparse", "device": "cpu"}
     with refuses(FileError):
         adapt(photos, out, settings, **options)
     assert not out.exists()
@@ -371,7 +388,7 @@ def test_a_folder_made_with_something_else_is_refused(scene, base, whole, tmp_pa
     with refuses(ArgumentError):  # a model was given before
         adapt(scene / "images", out, AdaptSettings(base, **QUICK), device="cpu")
     begun = json.loads((out / RECORD).read_text())
-    for change in ({"model": []}, {"model": ["0" * 64]}, {"base_sha256": "0" * 64}):
+    for change in ({"colmap": []}, {"colmap": ["0" * 64]}, {"model_sha256": "0" * 64}):
         (out / RECORD).write_text(json.dumps({**begun, "made with": {**begun["made with"], **change}}))
         with refuses(ArgumentError):
             run(scene, out, base)
@@ -410,7 +427,7 @@ def test_photos_that_cannot_be_reconstructed_are_one_line(base, tmp_path, kind):
     picture = Image.fromarray(noise).resize((160, 120), Image.Resampling.BICUBIC)
     for number in range(3):
         (Image.new("L", (160, 120), 99) if kind == "blank" else picture).save(photos / f"{number}.png")
-    code, lines = words(photos, "-o", tmp_path / "out", "--base", base)
+    code, lines = words(photos, "-o", tmp_path / "out", "--model", base)
     assert code in (1, 2)
     assert lines[-1].startswith("error: ")
     assert "Traceback" not in "".join(lines)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from matchkernel.adapt.judge import HARD, Adapted, Gain, hard_gain, matching_gain, pose_gain, retrieval_gain
-from matchkernel.adapt.learn import Learned
+from matchkernel.adapt.learn import NO_BETTER, Learned
 from matchkernel.adapt.limits import epipolar_errors
 from matchkernel.data.patch_set import PatchSet
 from matchkernel.evaluation.photos.scenes import EvaluationScene, PoseCamera
@@ -64,12 +64,41 @@ def test_found_first_counts_the_nearest_of_each_other_photo_that_shows_the_point
 def test_weights_are_better_if_retrieval_gains_and_nothing_got_worse():
     up, down, same = (Gain("m", "p", 0.5, 0.6, low, high) for low, high in ((0.01, 0.2), (-0.2, -0.1), (-0.1, 0.1)))
     lower = Gain(HARD, "p", 0.2, 0.1, -0.2, -0.1, lower_is_better=True)
-    learned = Learned(9, 9, 5, 0.6, 0.5, 1.0, "")
+    learned = Learned(9, 9, 5, 0.6, 0.5, 0.6, 1.0, "")
     verdicts = [
         Adapted(Path(), {}, learned, gains).is_better
         for gains in ([up], [up, same], [up, lower], [], [up, down], [same, up])
     ]
     assert verdicts == [True, True, True, False, False, False]
+
+
+MADE = {  # updates made and planned, why it ended, maps before and after, gains on the test part: the verdict
+    "nine short updates": ((9, 20, "the time was over", 0.891, 0.882), None, "Keep the shipped weights. 9 updates, too "
+    "few to tell, made them slightly worse (89.1 → 88.2); a GPU or `--minutes 30` would be a fairer try."),
+    "nothing to gain": ((40, 100, NO_BETTER, 0.891, 0.890), None, "Keep the shipped weights: your photos need no "
+    "adapting. 40 updates made them slightly worse (89.1 → 89.0)."),
+    "within noise": ((100, 100, "all updates were made", 0.7, 0.71), [("a", -0.1, 0.1)], "Keep the shipped weights: "
+    "your photos need no adapting. 100 updates changed retrieval on photos held out from 50.0 to 60.0, within noise."),
+    "mixed": ((100, 100, "all updates were made", 0.7, 0.71), [("a", 0.1, 0.2), ("b", -0.2, -0.1)], "Keep the shipped "
+    "weights: 100 updates changed retrieval on photos held out from 50.0 to 60.0, but b got worse."),
+    "better": ((100, 100, "all updates were made", 0.7, 0.71), [("a", 0.1, 0.2)], "Use the adapted weights: 100 "
+    "updates changed retrieval on photos held out from 50.0 to 60.0, and nothing measured there got worse."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_the_verdict_tells_no_need_from_too_little_training(name):
+    (step, steps, why, first, last), gains, said = MADE[name]
+    learned = Learned(step, steps, 1 if gains else 0, last, first, last, 160.0, why)
+    found = [Gain(measure, "p", 0.5, 0.6, low, high) for measure, low, high in gains or []]
+    assert Adapted(Path(), {}, learned, found).verdict == said
+
+
+def test_weights_of_ones_own_are_named_and_a_slow_machine_is_told_to_use_a_gpu():
+    learned = Learned(9, 20, 0, 0.891, 0.891, 0.891, 600.0, "the time was over")
+    verdict = Adapted(Path(), {}, learned, model="runs/mine.safetensors").verdict
+    assert verdict.startswith("Keep mine.safetensors. 9 updates, too few to tell, changed nothing (89.1 → 89.1)")
+    assert verdict.endswith("; a GPU would be a fairer try.")
 
 
 def test_a_scene_without_pairs_has_no_poses_to_score(tmp_path):

@@ -9,9 +9,9 @@ from matchkernel.cli.app import app
 SETS = ("one", "two", "three")  # patch sets in the folder `place`
 
 
-def run(*arguments):
-    """The result of a command line."""
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+def run(*arguments, answers=""):
+    """The result of a command line, with what is typed at its questions."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=answers)
 
 
 def good(*arguments):

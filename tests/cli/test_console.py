@@ -1,6 +1,7 @@
 """The console: errors in one line, the progress bar, and what a log file shows of long work."""
 
 import re
+import shlex
 import subprocess
 import sys
 from io import StringIO
@@ -174,3 +175,24 @@ def test_the_time_is_kept_while_nothing_is_reported():
         assert process.stderr.readline() == "reading: 1 s so far\n"
         process.communicate("\n")
     assert process.returncode == 0
+
+
+def test_what_a_terminal_would_obey_is_shown_instead(capsys):
+    name = "a\x1b[2J\x9b31m\x07\u202egnp.\u00fc.png"
+    shown = "a\\x1b[2J\\x9b31m\\x07\\u202egnp.\u00fc.png"
+    for show in (console.say, console.say_error, console.answer):
+        show(name)
+    table = console.plain_table(["file"], ["file"])
+    table.add_row(name)
+    console.show_table(table)
+    written = "".join(capsys.readouterr())
+    assert written.count(shown) == 4
+    assert not set("\x1b\x9b\x07\u202e") & set(written)
+
+
+def test_json_that_cannot_be_printed_is_an_error(tmp_path):
+    command = f"exec {shlex.quote(sys.executable)} -m matchkernel info --json >&-"
+    done = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1

@@ -119,7 +119,7 @@ def test_photos_with_names_pairs_of_a_file_and_a_folder_of_work(rendered, tmp_pa
 
 
 def test_guided_matching_finds_more(rendered):
-    words = ("evaluate", "photos", rendered, "--model", "rootsift", *FEW, "--filter", "ratio:0.7", "--json")
+    words = ("evaluate", "photos", rendered, "--model", "rootsift", *FEW, "--matcher", "ratio:0.7", "--json")
     (plain,), (guided,) = (json.loads(good(*words, *more).stdout) for more in ((), ("--guided",)))
     for count in ("matches", "inliers"):
         assert guided["scenes"]["planes"][count] > plain["scenes"]["planes"][count]

@@ -16,6 +16,8 @@ from made_images import save, texture, turned, write_bad_images, write_odd_image
 
 import matchkernel
 from matchkernel.cli import console
+from matchkernel.collection.extract import extract_images, find_images
+from matchkernel.photos.extract import open_describer
 from matchkernel.photos.features import load_features, save_features
 from matchkernel.photos.files import open_features, read_matches, read_pairs
 
@@ -63,7 +65,7 @@ def test_match_draws_lists_and_prints_the_matches(pair):
 
 def test_match_takes_a_weight_file_and_options(pair):
     matchkernel.save(matchkernel.build("sum", d=8, generator=torch.Generator().manual_seed(0)), "small.safetensors")
-    options = "--keypoints 50 --geometry fundamental --filter ratio:0.99 --no-mutual --upright --device cpu --pixels 2"
+    options = "--keypoints 50 --geometry fundamental --matcher ratio:0.99 --no-mutual --upright --device cpu --pixels 2"
     result = good("match", "a.png", "b.png", "--json", "--model", "small.safetensors", *options.split())
     found = json.loads(result.stdout)
     assert (len(found["keypoints0"]), found["geometry"]) == (50, "fundamental")
@@ -225,10 +227,15 @@ def test_match_pairs_matches_counts_and_keeps(photos):
     assert "'c d.png'" in refused("match-pairs", "f.h5", "spaced.txt", "-o", "new.txt")
 
 
-def test_explore_saves_a_page(tmp_path, photos_cc0):
-    photos = [photos_cc0 / "images" / name for name in ("005.jpg", "008.jpg")]
-    good("explore", *photos, "--model", "rootsift", "--keypoints", 100, "--matches", 20, "--save", tmp_path / "p.html")
-    assert (tmp_path / "p.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+def test_explore_saves_a_page_and_asks_before_it_replaces_one(tmp_path, photos_cc0):
+    photos, page = [photos_cc0 / "images" / name for name in ("005.jpg", "008.jpg")], tmp_path / "p.html"
+    words = ("explore", *photos, "--model", "rootsift", "--keypoints", 100, "--matches", 20, "--save", page)
+    page.write_text("mine")
+    for answer in ("n\n", ""):  # no, and nobody there
+        assert run(*words, answers=answer).exit_code == 2
+        assert page.read_text(encoding="utf-8") == "mine"
+    assert run(*words, answers="y\n").exit_code == 0
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
 @pytest.mark.slow
@@ -260,3 +267,34 @@ def test_neither_a_home_nor_a_network_is_needed(words, pair):
     command = [sys.executable, "-c", ALONE, *words.split()]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "-> m.png\n")
+
+
+def test_pairs_that_are_killed_leave_nothing_in_the_temporary_folder_and_resume(photos, tmp_path):
+    code = (
+        "import os, matchkernel.collection.pairs as choosing; from matchkernel.cli.app import app;"
+        "choosing.make_pairs = lambda *_, **__: os.kill(os.getpid(), 9);"
+        "app(['pairs', 'photos', '-o', 'p.txt', '--model', 'sift', '--keypoints', '50'])"
+    )
+    (tmp_path / "temporary").mkdir()
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
+    killed = subprocess.run([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL, check=False)
+    assert killed.returncode == -9
+    assert list((tmp_path / "temporary").iterdir()) == []
+    good("pairs", photos, "-o", "p.txt", "--model", "sift", "--keypoints", 50)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p.txt", "photos", "temporary"]
+
+
+def test_two_folders_are_no_images_to_match_and_one_image_is_one(photos):
+    assert "extract" in refused("match", photos, photos, "-o", "photos/m.png")
+    for path in sorted(photos.iterdir())[1:]:
+        path.unlink()
+    assert good("extract", photos, "-o", "f", "--model", "sift").stderr.startswith("1 image done")
+
+
+def test_unreadable_files_are_no_speed(photos, tmp_path):
+    for number in range(20):
+        (photos / f"!{number}.png").write_bytes(b"no photo")
+    seen = []
+    extract_images(find_images([photos]), tmp_path / "f", open_describer("sift"), progress=lambda *to: seen.append(to))
+    assert max(done for done, _ in seen) == 3
+    assert seen[-1] == (3, 3)

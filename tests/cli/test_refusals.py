@@ -71,6 +71,7 @@ match {PHOTO_PAIR} --model light --engine cuda-half --device cpu
 match {PHOTO_PAIR} --model rootsift --engine torch
 match {PHOTO_PAIR} --model sift --untrained
 match {PHOTO_PAIR} --geometry none --guided
+match {PHOTO_PAIR} --model sift --align --guided
 match {PHOTO_PAIR} --keynet keynet.pth --contrast 0.02
 match {PHOTO_PAIR} --keynet keynet.pth --edge 9
 
@@ -92,6 +93,7 @@ pairs photos -o photos/p.txt
 pairs photos -o p.h5
 pairs photos -o p.txt --add absent.txt
 pairs photos -o p.txt --from-colmap photos
+pairs scene/images -o scene/sparse/images.txt --from-colmap scene/sparse
 pairs photos -o p.txt --retrieval absent.h5
 pairs photos -o p.txt --model sift --untrained
 pairs rows -o p.txt --features more                                     # features: nothing is extracted
@@ -104,9 +106,13 @@ match-pairs rows.h5 absent.txt -o m.h5
 match-pairs rows.h5 blank.txt -o m.h5
 match-pairs rows.h5 pairs.txt -o m.csv
 match-pairs rows.h5 pairs.txt -o m.h5 --filter odd
+match-pairs rows.h5 pairs.txt -o m.h5 --matcher context:missing.safetensors
+colmap photos -o w --matcher context:rows.h5.safetensors
 match-pairs rows.h5 pairs.txt -o m.h5 --on cluster
 match-pairs rows.h5 pairs.txt -o m.h5 --guided
 match-pairs nothing pairs.txt -o m.h5
+match-pairs rows.h5 pairs.txt -o pairs.txt
+match-pairs rows.h5 pairs.txt -o m.h5 -o pairs.txt
 
 colmap photos -o w --model rootsift --engine torch
 colmap photos -o w --keynet keynet.pth
@@ -120,6 +126,11 @@ explore photos/0.png photos
 explore photos/0.png bad/words.jpg
 explore --no-open --port 70000
 explore --no-open --host 0.0.0.0
+explore --no-open --host 0
+explore --no-open --host 0.0
+explore --no-open --host 0x0
+explore --no-open --host ::ffff:0.0.0.0
+explore --no-open --host ::
 explore --no-open --port 0 --model lihgt
 explore --no-open --port 0 --compare light
 explore --keypoints 5
@@ -211,6 +222,7 @@ evaluate hpatches --descriptors csv
 evaluate hpatches --descriptors nowhere --tasks strips/tasks -o new
 
 evaluate photos scene --model rootsift --filter nearest
+evaluate photos scene --model rootsift --matcher context:missing.safetensors
 evaluate photos scene --model rootsift --filter ratio:2
 evaluate photos scene --model rootsift --pixels 0
 evaluate photos scene --model rootsift --repeats 0
@@ -265,10 +277,22 @@ def test_a_mistake_is_one_line_and_exit_2(line, inputs, monkeypatch):
     refused(*line.split())
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "reduce seed0.safetensors -o one/x.safetensors --calibrate one",
+        "export light -o one/x.onnx --int8 --calibrate one",
+    ],
+)
+def test_nothing_is_written_into_a_patch_set(line, inputs, monkeypatch):
+    monkeypatch.chdir(inputs)
+    assert "inside the input one" in refused(*line.split())
+
+
 def test_every_verb_is_in_the_table():
     from matchkernel.cli.app import VERBS
 
-    assert {line.split()[0] for line in LINES} == VERBS.keys() - {"params", "demo", "reduce"}  # the last: evaluation
+    assert {line.split()[0] for line in LINES} == VERBS.keys() - {"params", "demo", "reduce"}  # the last: below
 
 
 def test_a_port_that_is_taken_is_one_line(inputs, monkeypatch):

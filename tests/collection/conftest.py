@@ -14,7 +14,7 @@ def scene(rendered):
 
 
 @pytest.fixture(scope="module")
-def workspace(scene, tmp_path_factory):
+def workspace(scene, tmp_path_factory, each_colmap):
     folder = tmp_path_factory.mktemp("colmap") / "workspace"
     return folder, reconstruct(scene, folder, "rootsift", SETTINGS)
 

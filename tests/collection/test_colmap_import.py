@@ -4,7 +4,7 @@ import shutil
 
 import cv2
 import pytest
-from helpers import needs_colmap
+from helpers import on_each_colmap
 from made_collection import SETTINGS
 from PIL import Image
 
@@ -27,7 +27,7 @@ def in_16_bits(photo):
     cv2.imwrite(str(photo), cv2.imread(str(photo)).astype("uint16") * 257)
 
 
-@needs_colmap
+@on_each_colmap
 def test_photos_that_colmap_cannot_read_are_given_to_it_as_jpeg(images, tmp_path):
     """COLMAP 3.8 leaves 16 bit colour out, and with the first such photo all pairs that follow in the list."""
     for name in ("000.png", "003.png"):
@@ -37,15 +37,15 @@ def test_photos_that_colmap_cannot_read_are_given_to_it_as_jpeg(images, tmp_path
     assert (summary.registered, summary.pairs, summary.skipped, summary.refused) == (6, 15, {}, [])
     assert count_matches(tmp_path / "ws" / "database.db").pairs == 15
     if (tmp_path / "ws" / "photos").exists():  # COLMAP 4 may read what 3.8 does not
-        with Image.open(tmp_path / "ws" / "photos" / "003.png") as image:
+        with Image.open(tmp_path / "ws" / "photos" / "003.png.jpg") as image:
             assert image.format == "JPEG"
         assert (tmp_path / "ws" / "photos" / "001.png").samefile(images / "001.png")
 
 
-@needs_colmap
+@on_each_colmap
 def test_a_photo_that_colmap_does_not_take_is_named_and_costs_its_own_pairs_only(images, tmp_path, monkeypatch):
     in_16_bits(images / "002.png")
-    monkeypatch.setattr("matchkernel.colmap.program.as_jpeg", lambda path: b"no image")
+    monkeypatch.setattr("matchkernel.colmap.converted.as_jpeg", lambda path: b"no image")
     said = []
     summary = reconstruct(images, tmp_path / "ws", "rootsift", SETTINGS, say=said.append)
     if not (tmp_path / "ws" / "photos").exists():

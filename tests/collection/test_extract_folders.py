@@ -18,6 +18,7 @@ from matchkernel.geometry.detect import Detector
 from matchkernel.photos.extract import extract, open_describer
 from matchkernel.photos.features import load_features
 from matchkernel.photos.files import append_features, image_names, open_features, read_features
+from matchkernel.storage import files
 
 DETECTOR = Detector(keypoints=40)
 
@@ -98,6 +99,17 @@ def test_a_photo_that_a_library_refuses_is_skipped(is_detecting, photos, sift, t
             extract_images(find_images([photos]), tmp_path / "out", describer, DETECTOR)
 
 
+def test_a_mask_of_the_shape_of_its_photo_is_stretched_to_it(photos, sift, tmp_path):
+    masks, said, half = tmp_path / "masks", [], np.zeros((45, 55), np.uint8)
+    masks.mkdir()
+    half[:, 30:] = 255
+    save(half, masks / "a.jpg.png")
+    images = {"a.jpg": find_images([photos])["a.jpg"]}
+    assert extract_images(images, tmp_path / "f", sift, DETECTOR, masks=masks, say=said.append).skipped == {}
+    assert features_in(tmp_path / "f", "a.jpg").keypoints[:, 0].min() > 59
+    assert said == [f"{masks / 'a.jpg.png'}: a mask of 55 x 45 pixels, its photo has 110 x 90; it is stretched to it"]
+
+
 def test_masks_hide_keypoints(out, photos, sift, tmp_path):
     """COLMAP's names; a photo without a mask is whole; a changed mask is a changed photo."""
     masks, images = tmp_path / "masks", find_images([photos])
@@ -114,7 +126,7 @@ def test_masks_hide_keypoints(out, photos, sift, tmp_path):
     save(right[:50], masks / "b.png.png")
     report = extract_images(images, out, sift, DETECTOR, masks=masks)
     assert (report.done, list(report.skipped)) == (["a.jpg", "day/a.jpg"], ["b.png"])
-    assert "b.png.png: a mask of 110 x 50 pixels, its photo has 110 x 90" in report.skipped["b.png"]
+    assert "b.png.png: a mask of 110 x 50 pixels, its photo has 110 x 90; is it turned" in report.skipped["b.png"]
     assert features_in(out, "day/a.jpg").keypoints[:, 0].min() > 59
     assert features_in(out, "a.jpg").keypoints[:, 0].min() < 50
     save(right, masks / "b.png.png")
@@ -298,3 +310,16 @@ def test_copies_of_a_photo_are_all_new(sift, tmp_path):
     for expected in (3, 0):
         report = extract_images(images, tmp_path / "f.h5", sift, DETECTOR)
         assert (len(report.done), len(report.kept)) == (expected, 3 - expected)
+
+
+def test_names_that_are_one_file_on_a_disk_without_case_are_refused(tmp_path, monkeypatch):
+    assert files.tells_case_apart(tmp_path)
+    for name in ("one/a.png", "two/A.png"):
+        (tmp_path / name).parent.mkdir()
+        save(texture(0, 90, 110), tmp_path / name)
+    images = find_images([tmp_path / "one", tmp_path / "two"])
+    monkeypatch.setattr(files, "tells_case_apart", lambda folder: False)  # as on most disks of macOS and Windows
+    with refuses(ArgumentError):
+        extract_images(images, tmp_path / "out", open_describer("sift"))
+    assert not (tmp_path / "out").exists()
+    assert extract_images(images, tmp_path / "f.h5", open_describer("sift")).done == ["A.png", "a.png"]

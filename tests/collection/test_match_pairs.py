@@ -3,6 +3,7 @@
 import itertools
 import json
 import shutil
+from dataclasses import replace
 
 import h5py
 import numpy as np
@@ -16,10 +17,21 @@ from made_collection import write_made_features
 from matchkernel.collection import match as matching
 from matchkernel.collection import pair_blocks
 from matchkernel.collection.match import Matcher, PairTask, load_block, match_pairs, save_block
+from matchkernel.data.sample_pair import FOLDER
 from matchkernel.errors import ArgumentError, FileError
+from matchkernel.model.context import ContextNetwork
+from matchkernel.photos.extract import extract
 from matchkernel.photos.features import load_features, save_features
-from matchkernel.photos.files import PairMatches, append_features, read_features, read_matches, write_matches
+from matchkernel.photos.files import (
+    PairMatches,
+    append_features,
+    read_features,
+    read_matches,
+    recorded_matches,
+    write_matches,
+)
 from matchkernel.photos.pipeline import MatchSettings, match_features
+from matchkernel.runtime.context import SHIPPED, read_context
 from matchkernel.storage.pool import LocalWorkers
 
 SETTINGS = MatchSettings(geometry="none")
@@ -79,6 +91,66 @@ def test_the_same_bytes_by_processes_and_after_an_interruption(made, tmp_path, m
     assert (seen[0], seen[-1]) == ((0, 15), (15, 15))
     assert len({files[0].read_bytes() for files in outs.values()}) == 1
     assert len({files[1].read_bytes() for files in outs.values()}) == 1
+
+
+def test_two_runs_never_write_one_file_whichever_of_their_outputs_it_is(made, tmp_path, monkeypatch):
+    place, _, pairs = made
+    do, refusals = Matcher.match_block, []
+
+    def meets_another(self, tasks):
+        monkeypatch.setattr(Matcher, "match_block", do)
+        with refuses(FileError):
+            match_pairs(place, pairs[5:], [tmp_path / "b.txt", tmp_path / "both.h5"], SETTINGS)
+        refusals.append(sorted(path.name for path in tmp_path.iterdir()))
+        return do(self, tasks)
+
+    monkeypatch.setattr(Matcher, "match_block", meets_another)
+    match_pairs(place, pairs[:5], [tmp_path / "a.txt", tmp_path / "both.h5"], SETTINGS)
+    assert refusals == [["a.txt.parts", "both.h5.parts"]]
+    match_pairs(place, pairs[5:], [tmp_path / "b.txt", tmp_path / "both.h5"], SETTINGS)
+    assert len(recorded_matches(tmp_path / "both.h5", pairs)[1]) == len(pairs)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt", "both.h5"]
+
+
+@pytest.mark.parametrize("kind", ["features.h5", "rows"])
+def test_pairs_of_features_that_were_edited_are_matched_again(kind, tmp_path):
+    place, pairs = write_made_features(tmp_path, 3, kind)
+    match_pairs(place, pairs, [tmp_path / "m.h5"], SETTINGS)
+    name = pairs[0][0]  # in two of the three pairs
+    one = read_features(place, name) if kind == "features.h5" else load_features(place / f"{name}.npz")
+    edited = replace(one, descriptors=one.descriptors[::-1].copy())
+    append_features(place, name, edited) if kind == "features.h5" else save_features(edited, place / f"{name}.npz")
+    report = match_pairs(place, pairs, [tmp_path / "m.h5"], SETTINGS)
+    assert (report.done, report.kept) == (2, 1)
+    found = read_matches(tmp_path / "m.h5", *pairs[0])
+    match_pairs(place, pairs, [tmp_path / "new.h5"], SETTINGS)
+    assert (found.indices == read_matches(tmp_path / "new.h5", *pairs[0]).indices).all()
+
+
+def test_features_that_were_damaged_and_repaired_are_used_by_the_run_that_resumes(tmp_path, monkeypatch):
+    place, pairs = write_made_features(tmp_path, 3, "rows")
+    broken = place / f"{pairs[-1][1]}.npz"
+    whole, content = broken.read_bytes(), bytearray(broken.read_bytes())
+    content[200] ^= 1
+    broken.write_bytes(content)
+    with monkeypatch.context() as patch:
+        patch.setattr(matching, "_write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            match_pairs(place, pairs, [tmp_path / "m.h5"], SETTINGS)
+    broken.write_bytes(whole)
+    report = match_pairs(place, pairs, [tmp_path / "m.h5"], SETTINGS)
+    assert report.skipped == {}
+    assert len(recorded_matches(tmp_path / "m.h5", pairs)[1]) == 3
+
+
+def test_a_list_of_another_collection_is_said_in_a_few_lines(made, tmp_path):
+    place, _, pairs = made
+    unknown = [(f"{number}.jpg", f"{number}.tif") for number in range(500)]
+    said = []
+    report = match_pairs(place, [*unknown, pairs[0]], [tmp_path / "m.h5"], SETTINGS, say=said.append)
+    assert (report.done, len(report.skipped)) == (1, 1000)
+    assert len(said) < 30
+    assert "980 more" in said[-1]
 
 
 def test_more_pairs_are_added_and_the_others_kept(made, tmp_path):
@@ -250,3 +322,27 @@ def test_a_block_file_is_read_whole_or_refused(made, data):
     finally:
         path.unlink()
     assert (one.indices.tolist(), size, bad) == ([[0, 1], [2, 3]], 4, {"c": "why"})
+
+
+def test_a_file_of_matches_records_which_matcher_made_them(tmp_path):
+    for name in ("left.png", "right.png"):
+        save_features(extract(FOLDER / name, "light-wide", keypoints=150), tmp_path / "rows" / f"{name}.npz")
+    network = ContextNetwork.load(SHIPPED / "light-wide.safetensors")
+    network.config = replace(network.config, threshold=0.3)
+    network.save(tmp_path / "own.safetensors")
+    pairs, out = [("left.png", "right.png")], [tmp_path / "m.h5"]
+
+    def run():
+        settings = MatchSettings(geometry="none", filter=f"context:{tmp_path}/own.safetensors")
+        return match_pairs(tmp_path / "rows", pairs, out, settings)
+
+    assert run().done == run().kept == 1
+    recorded = json.loads(recorded_matches(out[0], pairs)[0])
+    own = read_context(tmp_path / "own.safetensors")
+    assert (recorded["filter"], recorded["context"]) == ("context:own.safetensors", [own.sha256])
+    network.config = replace(network.config, threshold=0.4)
+    network.save(tmp_path / "own.safetensors")
+    before = out[0].read_bytes()
+    with refuses(ArgumentError):
+        run()
+    assert out[0].read_bytes() == before

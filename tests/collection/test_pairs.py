@@ -7,10 +7,20 @@ from damage import damaged
 from helpers import refuses
 from hypothesis import given
 from hypothesis import strategies as st
+from made_collection import write_photos
 
 from matchkernel.collection import pairs as choosing
 from matchkernel.collection.choice import PairChoice, parse_choice
-from matchkernel.collection.pairs import Sources, all_pairs, covisible_pairs, make_pairs, sequential_pairs, top_pairs
+from matchkernel.collection.pairs import (
+    Sources,
+    all_pairs,
+    covisible_pairs,
+    has_features,
+    make_pairs,
+    names_at,
+    sequential_pairs,
+    top_pairs,
+)
 from matchkernel.colmap.model import Reconstruction, RegisteredImage
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.photos.files import read_global_descriptors, unique_pairs
@@ -158,3 +168,10 @@ def test_any_string_is_a_choice_or_our_error(text):
     with suppress(ArgumentError):
         choice = parse_choice(text, 9)
         assert choice.exhaustive or choice.top or choice.sequential or choice.files
+
+
+def test_a_calibration_among_photos_does_not_make_them_features(tmp_path):
+    write_photos(tmp_path / "photos", 3)
+    np.savez(tmp_path / "photos" / "calibration.npz", K=np.eye(3))
+    assert not has_features(tmp_path / "photos")
+    assert names_at(tmp_path / "photos") == ["00.png", "01.png", "02.png"]

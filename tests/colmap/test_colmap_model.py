@@ -16,6 +16,7 @@ from helpers import needs_colmap, projection_errors, refuses
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from matchkernel.colmap import database as database_module
 from matchkernel.colmap.database import MatchCounts, count_matches, read_database_keypoints
 from matchkernel.colmap.model import CAMERA_MODELS, NO_POINT, read_reconstruction
 from matchkernel.errors import FileError
@@ -241,3 +242,37 @@ def test_damaged_databases_give_keypoints_or_our_error(tmp_path, data):
     path.write_bytes(damaged(data, write_database(path).read_bytes()))
     with contextlib.suppress(FileError):
         read_database_keypoints(path)
+
+
+def test_a_database_that_another_process_is_writing_is_read_with_its_log_or_not_at_all(
+    photos_cc0, tmp_path, monkeypatch
+):
+    database = tmp_path / "database.db"
+    shutil.copy(photos_cc0 / "database.db", database)
+    before = len(read_database_keypoints(database))
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
+        with refuses(FileError):
+            read_database_keypoints(database)
+        connection.rollback()
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("DELETE FROM keypoints")
+        connection.commit()
+        assert len(read_database_keypoints(database)) == 0 != before
+        shutil.copytree(tmp_path, tmp_path / "copied")  # with the log, but not with the index that it needs
+        (tmp_path / "copied" / "database.db-shm").unlink()
+    monkeypatch.setattr(os, "access", lambda place, mode: mode != os.W_OK)
+    rows = database_module._rows
+    failing = iter([sqlite3.OperationalError("unable to open database file")] * 2)
+
+    def cannot_be_written(path, mode, query):
+        if "immutable" not in mode and (error := next(failing, None)):
+            raise error
+        return rows(path, mode, query)
+
+    monkeypatch.setattr(database_module, "_rows", cannot_be_written)
+    with refuses(FileError):
+        read_database_keypoints(tmp_path / "copied" / "database.db")
+    for log in (tmp_path / "copied").glob("database.db-*"):
+        log.unlink()
+    assert len(read_database_keypoints(tmp_path / "copied" / "database.db")) == before  # a read-only disk, at rest

@@ -32,6 +32,7 @@ with sqlite3.connect(given["--database_path"]) as database:
     database.execute("CREATE TABLE images (image_id INTEGER PRIMARY KEY, name TEXT)")
     database.execute("CREATE TABLE keypoints (image_id INTEGER PRIMARY KEY, rows INTEGER, cols INTEGER, data BLOB)")
     database.execute("CREATE TABLE matches (pair_id INTEGER PRIMARY KEY, rows INTEGER, cols INTEGER, data BLOB)")
+    database.execute("CREATE TABLE cameras (width INTEGER, height INTEGER, prior_focal_length INTEGER)")
     names = open(given["--image_list_path"]).read().splitlines()
     database.executemany("INSERT INTO images (name) VALUES (?)", [(name,) for name in names])
 """
@@ -46,6 +47,7 @@ def newer(tmp_path, monkeypatch):
     program.with_name("colmap.py").write_text(TAKES_IN_ALL)
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("MATCHKERNEL_COLMAP", "program")
     return program
 
 
@@ -74,13 +76,15 @@ def test_a_newer_camera_model_is_tried(answer, is_known, tmp_path, monkeypatch):
     program.write_text(f'#!/bin/sh\n[ "$1" = help ] && echo "COLMAP 3.9 -- more" && exit 0\necho "{said}"\n{end}\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("MATCHKERNEL_COLMAP", "program")
     with nullcontext() if is_known else refuses(MissingExtraError):
         find_colmap(camera_model="EUCM")
 
 
 @needs_colmap
-def test_every_stage_takes_the_option_of_the_installed_colmap():
+def test_every_stage_takes_the_option_of_the_installed_colmap(monkeypatch):
     """Not the mapper, which has none. The names are those of Debian's 3.8, or of 3.13 and later."""
+    monkeypatch.setenv("MATCHKERNEL_COLMAP", "program")
     extraction = on_cpu(find_colmap(), "feature_extractor")
     assert extraction in (("--SiftExtraction.use_gpu", "0"), ("--FeatureExtraction.use_gpu", "0"))
     matching = (extraction[0].replace("Extraction", "Matching"), "0")
@@ -95,7 +99,7 @@ def test_the_global_mapper_of_a_newer_colmap_is_found(newer):
             '"mapper --help")', '"help") printf "COLMAP 4.1\\n  global_mapper\\n  mapper\\n" ;;\n    "mapper --help")'
         )
     )
-    assert find_colmap("global") == find_colmap("incremental") == str(newer)
+    assert find_colmap("global") == find_colmap("incremental") == (str(newer),)
 
 
 def test_the_mapper_gets_the_options_that_this_version_has(newer, tmp_path):

@@ -72,7 +72,7 @@ def test_photos_that_cannot_be_read_are_named_and_counted(rendered, tmp_path):
     [None, {}, {"a.png": b""}, {"a.jpg": b"no photo", "b.jpg": b"no photo"}, {"a.jpg": b"no photo", "c.png": b""}],
 )
 def test_fewer_than_two_photos_that_can_be_read_are_refused_before_colmap_starts(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr(from_photos, "find_colmap", lambda: "colmap")
+    monkeypatch.setattr(from_photos, "find_colmap", lambda: ("colmap",))
     monkeypatch.setattr(from_photos.Colmap, "run", lambda *_: pytest.fail("COLMAP was started"))
     if photos is not None:
         (tmp_path / "photos").mkdir()
@@ -92,6 +92,7 @@ def test_an_existing_set_and_a_missing_program_are_refused(rendered, tmp_path, m
     with refuses(FileError):
         build_from_photos(rendered / "images", tmp_path / "set")
     monkeypatch.setenv("PATH", os.devnull)
+    monkeypatch.setenv("MATCHKERNEL_COLMAP", "program")
     with refuses(MissingExtraError):
         build_from_photos(rendered / "images", tmp_path / "new")
 

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,18 @@ def test_real_matches_of_rendered_photos_find_their_cameras(result, scene, tmp_p
     write_result(tmp_path / "result.json", result)
     assert read_result(tmp_path / "result.json") == json.loads(json.dumps(result))
     assert file_name(result).startswith("photos-rootsift-300-ratio_0.85-")
+
+
+def test_aligned_points_are_scored_with_the_same_features_and_said_to_be_aligned(scene, result, tmp_path):
+    work = tmp_path / "work"
+    specs = [ROOTSIFT, replace(ROOTSIFT, aligned=True)]
+    plain, found = evaluate_photos([scene], specs, ONCE, work=work)
+    assert without_seconds(plain) == without_seconds(result)
+    assert len(list((work / "features").iterdir())) == 1
+    assert found["settings"] == {**plain["settings"], "aligned": True}
+    one, two = (part["scenes"]["planes"]["pairs"] for part in (plain, found))
+    assert [row["matches"] for row in one] == [row["matches"] for row in two]
+    assert sum(row["inliers"][0] for row in two) > sum(row["inliers"][0] for row in one)
 
 
 def test_scores_on_training_scenes_are_said_to_be_too_good(scene, tmp_path):

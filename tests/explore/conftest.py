@@ -13,6 +13,7 @@ import uvicorn
 from made_photos import unpack
 from PIL import Image
 
+from matchkernel.explore.connections import server_config
 from matchkernel.explore.photos import decode
 from matchkernel.explore.serve import address_of, listen
 from matchkernel.explore.server import create_app
@@ -82,8 +83,7 @@ def served(pair):
     with listen(LIMITS) as place:
         settings = replace(LIMITS, port=place.getsockname()[1])
         app = create_app(settings, pair, "<!doctype html><title>r</title><h1>the report</h1>")
-        config = uvicorn.Config(app, http="h11", ws="none", lifespan="off", log_level="error")
-        server = uvicorn.Server(config)
+        server = uvicorn.Server(server_config(app))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [place]}, daemon=True)
         thread.start()
         while not server.started:
@@ -115,7 +115,7 @@ def new_page(chromium):
     def open_page(address, *, width=1200, height=900, **options):
         contexts.append(chromium.new_context(viewport={"width": width, "height": height}, **options))
         page = contexts[-1].new_page()
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(180_000)
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(address)
         return page

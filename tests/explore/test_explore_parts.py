@@ -3,6 +3,8 @@
 import asyncio
 import json
 import re
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
@@ -15,11 +17,10 @@ from helpers import refuses
 from made_photos import unpack
 
 from matchkernel.errors import ArgumentError
-from matchkernel.explore.inside import PatchChange, PatchInspector, Region
+from matchkernel.explore.inside import COMPARED, PatchChange, PatchInspector, Region
 from matchkernel.explore.jobs import BusyError, Jobs, StoppedError
 from matchkernel.explore.matching import PageMatcher
-from matchkernel.explore.memo import Memo
-from matchkernel.explore.page_files import SCRIPTS, pack, page_file
+from matchkernel.explore.page_files import SCRIPTS, TYPES, pack, page_file
 from matchkernel.explore.photos import PagePhoto, read_sample
 from matchkernel.explore.save import save_page, self_contained
 from matchkernel.explore.settings import ExploreSettings
@@ -29,6 +30,8 @@ from matchkernel.model.descriptors import build
 from matchkernel.model.kernel_view import similarity_map
 from matchkernel.model.weights import load, save
 from matchkernel.photos.pipeline import match_images
+from matchkernel.runtime.context import SHIPPED
+from matchkernel.storage.memo import Memo
 
 
 def test_arrays_of_a_bundle_begin_where_typed_arrays_may():
@@ -165,7 +168,10 @@ def region_in(photo):
 
 def test_the_halves_of_dual_sum_to_it_and_curves_are_cosines_of_descriptors(pair):
     inspector, region = PatchInspector(2), region_in(pair[0])
-    cosines, values, _ = inspector.curve(pair[0], region, pair[1], region, "turn", PatchChange(right=2))
+    cosines = {}
+    for model in ("light", "dual", "fc"):
+        found, values, _ = inspector.curve(pair[0], region, pair[1], region, "turn", PatchChange(right=2), model)
+        cosines |= found
     at = int(np.abs(values - 45).argmin())
     moved = PatchChange(turn=float(values[at]), right=2).apply(region.frames())
     patches = np.concatenate([extract_patches(pair[0].gray, region.frames()), extract_patches(pair[1].gray, moved)])
@@ -177,9 +183,15 @@ def test_the_halves_of_dual_sum_to_it_and_curves_are_cosines_of_descriptors(pair
 def test_every_curve_has_a_colour_of_its_own():
     (colours,) = re.findall(r"^const LINES = \[(.*)\];", page_file("curve.js"), re.MULTILINE)
     (dashes,) = re.findall(r"^const DASHES = \[(.*)\];", page_file("curve.js"), re.MULTILINE)
-    needed = len(PatchInspector(2).views) + 1  # and RootSIFT
-    assert len(set(colours.split(", "))) >= needed
-    assert len(json.loads(f"[{dashes}]")) >= needed
+    inspector, most = PatchInspector(2), 0
+    for matched in inspector.models:
+        shown = {matched, *COMPARED}
+        lines = 1 + sum(model in shown for model in inspector.views.values())  # and RootSIFT
+        most = max(most, lines)
+    colours, dashes = colours.split(", "), json.loads(f"[{dashes}]")
+    looks = {(colours[number % len(colours)], str(dashes[number % len(dashes)])) for number in range(most)}
+    assert len(looks) == most
+    assert len(set(colours)) >= 8  # all different, where light-wide matched
 
 
 def test_moving_a_region():
@@ -216,7 +228,9 @@ def test_a_saved_file_of_300_matches_is_below_10_mb(tmp_path):
 
 def test_maps_of_a_region_with_itself_are_symmetric_and_those_of_the_kernel_view(pair):
     inspector, region = PatchInspector(2), region_in(pair[0])
-    found = inspector.map(pair[0], region, pair[0], region)
+    found = {}
+    for model in inspector.models:
+        found |= inspector.map(pair[0], region, pair[0], region, model)
     assert list(found) == list(inspector.views)
     patch = torch.from_numpy(extract_patches(pair[0].gray, region.frames())).float()
     patch = resize_patches(patch[:, None], 32)[0]
@@ -240,3 +254,43 @@ def test_the_page_matches_in_context(pair):
     assert len(found.arrays["pairs"]) > 0
     with refuses(ArgumentError):
         matcher.compare(*pair, "light", 150, "context")
+
+
+def test_the_page_reads_no_matcher_from_a_file(pair):
+    with refuses(ArgumentError):
+        PageMatcher(ExploreSettings()).compare(
+            *pair, "light-wide", 150, f"context:{SHIPPED / 'light-wide.safetensors'}"
+        )
+
+
+def test_the_words_on_weak_answers_are_those_of_the_look_alikes():
+    stored = Path(__file__).parents[2] / "experiments" / "results" / "look_alikes.json"
+    pairs = json.loads(stored.read_text(encoding="utf-8"))["pairs"]
+    pairs = [pair for pair in pairs if pair["filter"] == "ratio"]
+    yes, words = [pair for pair in pairs if pair["geometry"]], page_file("words.js")
+    weak_limit = float(re.search(r"const WEAK = (\d+);", words)[1])
+    told = {}
+    for is_weak in (True, False):
+        answers = [pair["kind"].startswith("other") for pair in yes if (pair["significance"] < weak_limit) == is_weak]
+        told[is_weak] = sum(answers), len(answers)
+    different = sum(pair["kind"].startswith("other") for pair in pairs)
+    assert "{} of {} yeses".format(*told[True]) in words
+    assert f"of {different} pairs of photos that show different things, {told[True][0] + told[False][0]} were" in words
+    page = (Path(__file__).parents[2] / "docs" / "explore.md").read_text(encoding="utf-8")
+    assert "{} of {} such answers\nwere wrong, {} of the {} others".format(*told[True], *told[False]) in page
+
+
+def test_the_files_of_the_page_stay_small():
+    sizes = {name: len(page_file(name).encode()) for name in TYPES}
+    assert sum(sizes.values()) <= 1.5 * 64_219, sizes  # of the page before it answered a question first
+
+
+def test_the_page_begins_without_waiting_for_torch():
+    """What the page asks first names the models that can be looked into, but imports none of their networks."""
+    code = (
+        "import sys\nfrom matchkernel.explore.server import Explorer\n"
+        "from matchkernel.explore.settings import ExploreSettings\n"
+        "facts = Explorer(ExploreSettings()).facts()\n"
+        "assert 'dual, polar half' in facts['views'] and 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

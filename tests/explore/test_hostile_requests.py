@@ -1,12 +1,18 @@
 """Requests that mean no good, or are only mistaken: the server answers clearly and goes on."""
 
 import asyncio
+import io
 import json
 import socket
 import struct
+import subprocess
+import sys
 import threading
+import time
+import urllib.request
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -17,9 +23,11 @@ from PIL import Image
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from matchkernel.explore import server
+from matchkernel.errors import FileError
+from matchkernel.explore import connections, server
 from matchkernel.explore.guard import own_hosts
 from matchkernel.explore.server import JSON_BYTES, SHORT_WORKERS
+from matchkernel.storage.images import read_gray
 
 JSON_TYPE = {"content-type": "application/json"}
 
@@ -62,7 +70,7 @@ def test_a_file_of_50_mb_is_refused_while_it_arrives(served, said):
 
 PNG, HTML = "image/png", "text/html"
 REFUSED_UPLOADS = {
-    **{f"claims {side} x {side} pixels": (bomb(side), PNG, 400) for side in (2000, 30_000, 2**31 - 1)},
+    **{f"claims {side} x {side} pixels": (bomb(side), PNG, 400) for side in (12_000, 30_000, 2**31 - 1)},
     "nothing": (b"", PNG, 400),
     "text": (b"no photo", PNG, 400),
     "the start of a PNG": (b"\x89PNG\r\n\x1a\n", PNG, 400),
@@ -174,7 +182,7 @@ def test_twenty_requests_at_once_are_all_answered(served, pair):
     """Matches with several models and budgets, maps and curves: each is answered."""
     a, b = (photo.id for photo in pair)
     region = {"x": 100, "y": 100, "xx": 20, "yy": 20}
-    both = {"a": a, "frame_a": region, "b": b, "frame_b": region}
+    both = {"a": a, "frame_a": region, "b": b, "frame_b": region, "model": "light"}
     jobs = [
         ("/api/match", {"a": a, "b": b, "model": name, "keypoints": 60 + k})
         for k, name in enumerate(["rootsift", "sift"] * 5)
@@ -198,7 +206,7 @@ def test_too_many_jobs_are_told_to_come_back(served, pair):
         for _ in range(SHORT_WORKERS):
             jobs._pool.submit(gate.wait)
         region = {"x": 50, "y": 50, "xx": 9, "yy": 9}
-        fields = {"a": pair[0].id, "frame_a": region, "b": pair[1].id, "frame_b": region}
+        fields = {"a": pair[0].id, "frame_a": region, "b": pair[1].id, "frame_b": region, "model": "light"}
         with ThreadPoolExecutor(1) as pool:
             first = pool.submit(served.post, "/api/maps", fields)
             while not jobs._jobs:
@@ -243,8 +251,8 @@ def test_photos_without_keypoints_or_content(served):
     assert arrays["pairs"].shape == (0, 2)
     region = {"x": 30, "y": 30, "xx": 9, "yy": 9}
     both = {"a": blank, "frame_a": region, "b": blank, "frame_b": region}
-    assert served.post("/api/maps", both)[0] == 200
-    status, (_, arrays) = served.post("/api/warp", {**both, "along": "octaves"})
+    assert served.post("/api/maps", {**both, "model": "light"})[0] == 200
+    status, (_, arrays) = served.post("/api/warp", {**both, "along": "octaves", "model": "RootSIFT"})
     assert status == 200
     assert np.isnan(arrays["RootSIFT"]).all()
 
@@ -264,7 +272,7 @@ MOVED = st.fixed_dictionaries({}, optional=dict.fromkeys(("turn", "right", "down
 def test_any_fields_get_an_answer(served, pair, data):
     photo = st.sampled_from([pair[0].id, pair[1].id]) | ANYTHING
     both = {"a": photo, "b": photo}
-    regions = {**both, "frame_a": REGION, "frame_b": REGION}
+    regions = {**both, "frame_a": REGION, "frame_b": REGION, "model": st.sampled_from(["tiny", "RootSIFT"]) | ANYTHING}
     names = {"model": st.just("sift") | ANYTHING, "filter": st.text(max_size=20) | ANYTHING}
     along = st.sampled_from(["turn", "down", ""]) | ANYTHING
     fields = {
@@ -316,3 +324,106 @@ def test_only_a_few_photos_arrive_at_a_time(monkeypatch):
     explorer.close()
     assert [answer.status_code for answer in answers] == [400] * 20
     assert most == server.UPLOADS
+
+
+def open_connections(served, count, data=b""):
+    """Connections that have sent this, and wait."""
+    found = []
+    for _ in range(count):
+        connection = socket.create_connection((served.settings.host, served.settings.port), timeout=30)
+        connection.sendall(data)
+        found.append(connection)
+    return found
+
+
+def is_closed(connection, seconds):
+    connection.settimeout(seconds)
+    try:
+        while connection.recv(4096):
+            pass  # the rest of an answer
+        return True
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False
+
+
+HALF = b"POST /api/match HTTP/1.1\r\nhost: 127.0.0.1"
+
+
+@pytest.mark.parametrize("data", [b"", HALF], ids=["idle", "half a header"])
+def test_150_connections_that_send_no_request_keep_nobody_out(data, served):
+    waiting = open_connections(served, 150, data)
+    try:
+        for _ in range(3):
+            assert served.ask("GET", "/api/models")[0] == 200
+    finally:
+        for connection in waiting:
+            connection.close()
+
+
+def test_headers_and_fields_must_arrive_in_time(served, monkeypatch):
+    monkeypatch.setattr(connections, "SECONDS_FOR_HEADERS", 1.0)
+    monkeypatch.setattr(server, "JSON_SECONDS", 1.0)
+    host = f"host: 127.0.0.1:{served.settings.port}\r\n".encode()
+    kept = b"GET /api/models HTTP/1.1\r\n" + host + b"\r\n"
+    (idle, half, after), (slow,) = (
+        [open_connections(served, 1, data)[0] for data in (b"", HALF, kept)],
+        open_connections(served, 1, b"POST /api/match HTTP/1.1\r\n" + host),
+    )
+    slow.sendall(b"content-type: application/json\r\ncontent-length: 100\r\n\r\n{")
+    assert b"200 OK" in after.recv(65536)
+    after.sendall(HALF)
+    answered = slow.recv(4096)
+    assert b" 408 " in answered
+    closed = [is_closed(connection, 30) for connection in (idle, half, after, slow)]
+    for connection in (idle, half, after, slow):
+        connection.close()
+    assert closed == [True] * 4
+
+
+MANY = """
+import resource, socket, subprocess, sys, threading
+from matchkernel.explore.serve import serve
+from matchkernel.explore.settings import ExploreSettings
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, 4096))
+serve(ExploreSettings(port=0, model="sift"), started=lambda address: print(address, flush=True))
+"""
+
+
+def test_more_connections_than_files_can_be_open_print_nothing_and_keep_nobody_out(tmp_path):
+    with ExitStack() as stack:
+        errors = stack.enter_context((tmp_path / "errors").open("w"))
+        process = subprocess.Popen([sys.executable, "-c", MANY], stdout=subprocess.PIPE, stderr=errors, text=True)
+        stack.enter_context(process)
+        stack.callback(process.kill)
+        port = int(process.stdout.readline().rstrip("/\n").rpartition(":")[2])
+        for _ in range(200):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=120))
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/models", timeout=120) as answer:
+            assert answer.status == 200
+    assert (tmp_path / "errors").read_text() == ""
+
+
+def jpeg_of_scans(count, side=16):
+    """A progressive JPEG whose last scan, which changes nothing, comes again and again."""
+    file = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (side, side), np.uint8)).save(
+        file, format="JPEG", progressive=True, quality=30
+    )
+    data = file.getvalue()
+    last = data[data.rindex(b"\xff\xda") : -2]
+    return data[:-2] + last * count + data[-2:]
+
+
+def test_a_jpeg_of_thousands_of_scans_is_refused_before_it_is_decoded(served, tmp_path):
+    path = tmp_path / "scans.jpg"
+    path.write_bytes(jpeg_of_scans(8000))
+    begun = time.process_time()
+    status, answer = served.upload(jpeg_of_scans(200), "image/jpeg")
+    assert (status, "scans" in answer["error"]) == (400, True)
+    with pytest.raises(FileError, match="scans"):
+        read_gray(path)
+    assert time.process_time() - begun < 5
+    path.write_bytes(jpeg_of_scans(50))
+    assert read_gray(path).shape == (16, 16)

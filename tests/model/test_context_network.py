@@ -11,12 +11,14 @@ from helpers import refuses
 
 from matchkernel.data.sample_pair import FOLDER
 from matchkernel.errors import WeightsError
+from matchkernel.geometry.frames import Frames
 from matchkernel.model.context import ContextConfig, ContextNetwork, Keypoints, agreement, candidates
 from matchkernel.photos.context import match_in_context
 from matchkernel.photos.extract import extract
 from matchkernel.runtime.context import KEY, SHIPPED
 from matchkernel.storage.tensors import write_tensors
 
+FRAMES = ("centers", "shapes")
 CONFIG = ContextConfig("tiny", "0" * 64, d=8, layers=2, dv=2, candidates=60, threshold=1e-6)
 
 
@@ -125,16 +127,32 @@ def test_agreement_is_its_formula():
             assert phi[:, c, other].numpy() == pytest.approx(expected, abs=1e-5)
 
 
+def padded(features, count):
+    """With keypoints at random that look like nothing else."""
+    random, more = np.random.default_rng(0), count - len(features)
+    rows = random.normal(size=(more, features.descriptors.shape[1]))
+    rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    squares = Frames.turned_squares(random.uniform(0, 300, (more, 2)), random.uniform(9, 60, more), np.arange(more) % 6)
+    frames = [np.concatenate([getattr(part, name) for part in (features.frames, squares)]) for name in FRAMES]
+    scores = np.concatenate([features.scores, np.zeros(more, np.float32)])
+    return replace(
+        features, frames=Frames(*frames), descriptors=np.concatenate([features.descriptors, rows]), scores=scores
+    )
+
+
 def test_matches_are_those_without_torch():
     network = ContextNetwork.load(SHIPPED / "light-wide.safetensors")
-    for count in (300, 3, 1):
-        two = [extract(FOLDER / name, "light-wide", keypoints=count) for name in ("left.png", "right.png")]
+    left, right = (extract(FOLDER / name, "light-wide", keypoints=300) for name in ("left.png", "right.png"))
+    pairs = [(left[:count], right[:count]) for count in (300, 3, 2, 1, 0)]
+    pairs += [(padded(left, 10_000), right), (left[:0], right), (right[:2], padded(left, 10_000))]
+    for two in pairs:
         arrays = [(one.keypoints, one.orientations, one.scales, one.descriptors) for one in two]
         sides = [[torch.from_numpy(np.ascontiguousarray(array)) for array in side] for side in arrays]
         a, b = (Keypoints.of(*side, one.image_size) for side, one in zip(sides, two, strict=True))
         found, expected = network.match(a, b), match_in_context(*two)
         assert found.indices.tolist() == expected.indices.tolist()
         assert found.ratios.tolist() == pytest.approx(expected.ratios.tolist(), abs=1e-5)
+        assert len(expected) > 50 or min(map(len, two)) < 300
 
 
 def test_a_saved_network_is_read_back(network, tmp_path):

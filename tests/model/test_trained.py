@@ -12,8 +12,9 @@ import matchkernel
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.weights import state_digest
+from matchkernel.photos.context import shipped_matchers
 from matchkernel.photos.extract import SIFTS, open_describer
-from matchkernel.runtime.weights import SHIPPED, read_card
+from matchkernel.runtime.weights import read_card
 from matchkernel.training.config import TrainingConfig
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +26,22 @@ VALIDATION = {"sceaux", "british_museum"}
 
 def test_these_weights_are_in_the_package_and_small():
     assert matchkernel.available() == NAMES
-    assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 25e6
+    package = Path(matchkernel.__file__).parent
+    assert sum(path.stat().st_size for path in package.rglob("*.safetensors")) < 25e6
+
+
+def test_matchers_record_what_they_are_and_whose_rows_they_judge():
+    matchers = shipped_matchers()
+    assert [one.facts["descriptor"] for one in matchers] == ["light-wide", "tiny"]
+    for one in matchers:
+        card, describer = one.facts["card"], open_describer(one.name)
+        scenes = set(card["trained_on"].split(", "))
+        assert scenes == set(card["scenes"])
+        assert scenes.isdisjoint(NON_COMMERCIAL | VALIDATION)
+        assert "photos trained on belong to their authors" in card["licence"]
+        assert card["validation"]["maa10"] > 0.8
+        assert one.facts["descriptor_sha256"] == describer.settings["weights"]
+        assert "/tmp" not in json.dumps(card)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,3 +1,5 @@
+import io
+
 import cv2
 import numpy as np
 import pytest
@@ -6,7 +8,7 @@ from helpers import refuses, trained_like
 from made_images import blob, texture
 
 import matchkernel
-from matchkernel.errors import ArgumentError, ArgumentTypeError
+from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError
 from matchkernel.geometry.conventions import frames_to_opencv
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.adapters.opencv import DescriptorExtractor
@@ -128,8 +130,10 @@ IMAGE = np.zeros((9, 9), np.uint8)
 REFUSED = {
     **{
         f"the image {number}": (lambda extractor, bad=bad: extractor.detectAndCompute(bad), ArgumentTypeError)
-        for number, bad in enumerate([IMAGE.astype(np.float32), IMAGE[:0], "photo.jpg", IMAGE.astype(np.uint16), None])
+        for number, bad in enumerate([IMAGE.astype(np.int32), IMAGE > 0, [1], io.StringIO(), None])
     },
+    "no pixels": (lambda extractor: extractor.detect(IMAGE[:0]), ArgumentError),
+    "no such file": (lambda extractor: extractor.detect("photo.jpg"), FileError),
     "four axes": (lambda extractor: extractor.detect(IMAGE[..., None, None]), ArgumentError),
     "a mask of another size": (lambda extractor: extractor.detect(IMAGE, IMAGE[:5]), ArgumentError),
     "a list as a mask": (lambda extractor: extractor.detect(IMAGE, [1]), ArgumentTypeError),

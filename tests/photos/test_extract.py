@@ -17,7 +17,8 @@ from matchkernel.photos.extract import CUT, extract, open_describer
 from matchkernel.photos.features import load_features, save_features
 from matchkernel.photos.match import match
 from matchkernel.photos.pipeline import match_images
-from matchkernel.storage.images import as_gray, read_gray
+from matchkernel.storage.images import read_gray
+from matchkernel.storage.pixels import as_gray
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +196,7 @@ REFUSED = {
     "no contrast": (texture(), "sift", {"contrast": 0.0}, ArgumentError),
     "NaN": (texture(), "sift", {"edge": float("nan")}, ArgumentError),
     "a negative magnification": (texture(), "sift", {"magnification": -1.0}, ArgumentError),
-    "float pixels": (texture().astype(float), "sift", {}, ArgumentTypeError),
+    "floats up to 255": (texture().astype(float), "sift", {}, ArgumentError),
     "a list of pixels": ([[1, 2]], "sift", {}, ArgumentTypeError),
     "bool pixels": (texture() > 3, "sift", {}, ArgumentTypeError),
     "frames that are an array": (texture(), "sift", {"frames": np.zeros((3, 2))}, ArgumentTypeError),

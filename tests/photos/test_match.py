@@ -209,12 +209,12 @@ def test_calibrated_limits_come_with_the_weights(tmp_path):
     by_name, by_model = (open_describer(model) for model in ("light", matchkernel.load("light")))
     assert (by_name.name, by_name.settings) == (by_model.name, by_model.settings)
     for name in matchkernel.available():
-        Filter("distance").check_recorded(open_describer(name).settings)
+        Filter("distance").check_recorded(name, open_describer(name).settings)
 
 
 def test_a_missing_distance_is_refused_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setattr("matchkernel.geometry.detect.Detector.detect", None)  # nothing is detected
-    monkeypatch.setattr("matchkernel.collection.reconstruct.find_colmap", lambda: "colmap")
+    monkeypatch.setattr("matchkernel.collection.reconstruct.find_colmap", lambda: ("colmap",))
     network = matchkernel.build("fc")  # untrained: nothing was calibrated
     for act in (
         lambda: match_images(texture(), texture(), network, filter="distance"),

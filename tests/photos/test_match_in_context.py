@@ -1,14 +1,18 @@
 """Matching in context: equal to its definition, blind to how photos lie, and nothing but one line for bad input."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import refuses
+from damage import damaged
+from helpers import attempt, refuses
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from matchkernel.data.sample_pair import FOLDER
-from matchkernel.errors import ArgumentError, WeightsError
+from matchkernel.errors import ArgumentError, MatchKernelError, WeightsError
 from matchkernel.geometry.frames import Frames
 from matchkernel.photos.context import find_candidates, find_matcher, inputs, match_in_context
 from matchkernel.photos.extract import extract
@@ -83,14 +87,15 @@ def by_definition(weights, given):
 
 
 def test_the_graph_computes_its_definition(pair):
-    matcher = find_matcher(pair[0].settings)
+    matcher = find_matcher(pair[0].model, pair[0].settings)
     given = inputs(*pair, find_candidates(pair[0].descriptors, pair[1].descriptors, 200))
     logits = matcher.session.run(["logits"], given)[0]
     np.testing.assert_allclose(logits, by_definition(matcher.weights, given), atol=2e-3)
 
 
-def test_it_finds_more_matches_than_the_ratio_test(pair):
-    assert len(match(*pair, filter="context")) > len(match(*pair, filter="ratio"))
+def test_it_finds_matches_that_the_ratio_test_rejects(pair):
+    judged, tested = (set(map(tuple, match(*pair, filter=kind).indices.tolist())) for kind in ("context", "ratio"))
+    assert judged - tested
 
 
 @pytest.mark.parametrize(
@@ -115,6 +120,23 @@ def test_few_keypoints_are_no_problem(pair, count):
     for found in (match_in_context(few, pair[1]), match_in_context(pair[1], few), match_in_context(few, few)):
         assert len(found) <= count
         assert np.isfinite(found.distances).all()
+
+
+def test_of_equal_keypoints_one_is_matched(pair):
+    twice = [features[np.repeat(np.arange(len(features)), 2)] for features in pair]
+    for a, b in ((twice[0], pair[1]), (pair[0], twice[1]), twice):
+        i, j = match_in_context(a, b).indices.T
+        assert len(set(i.tolist())) == len(set(j.tolist())) == len(i) > 100
+
+
+@pytest.mark.parametrize("part", ["centers", "shapes"])
+def test_keypoints_that_are_not_finite_are_refused(pair, part):
+    arrays = {name: getattr(pair[0].frames, name).copy() for name in ("centers", "shapes")}
+    arrays[part][7] = np.nan
+    bad = replace(pair[0], frames=Frames(**arrays))
+    for a, b, side in ((bad, pair[1], "A"), (pair[1], bad, "B")):
+        with pytest.raises(ArgumentError, match=f"keypoint 7 of {side} has a place or region that is not finite"):
+            match(a, b, filter="context")
 
 
 def test_ten_thousand_keypoints(pair):
@@ -203,7 +225,11 @@ def test_a_rewritten_file_is_read(tmp_path):
         lambda tensors, facts: facts.pop("threshold"),
         lambda tensors, facts: facts.update(d=65),
         lambda tensors, facts: facts.update(layers="many"),
+        lambda tensors, facts: facts.update(layers=10**12),
+        lambda tensors, facts: facts.update(candidates=float("inf")),
         lambda tensors, facts: facts.update(kind="something else"),
+        lambda tensors, facts: facts.pop("descriptor_sha256"),
+        lambda tensors, facts: facts.update(descriptor="two\nlines"),
         lambda tensors, facts: tensors.pop("out.bias"),
         lambda tensors, facts: tensors.update(more=np.zeros(3, np.float32)),
         lambda tensors, facts: tensors["out.bias"].fill(np.nan),
@@ -239,3 +265,65 @@ def test_torch_finds_the_same_matches(pair):
         for f in pair
     ]
     assert set(map(tuple, network.match(*sides)[0].tolist())) == pairs(match_in_context(*pair))
+
+
+@pytest.fixture
+def own(tmp_path):
+    """A matcher of a user's own for light-wide: the shipped one with another threshold."""
+    rewritten(tmp_path / "own.safetensors", lambda tensors, facts: facts.update(threshold=0.9))
+    return tmp_path / "own.safetensors"
+
+
+def test_a_matcher_of_your_own_is_read_from_a_file(pair, own):
+    found = {text: pairs(match(*pair, filter=text)) for text in ("context:0.9", f"context:{own}", f"context:{own}:0.5")}
+    assert found["context:0.9"] == found[f"context:{own}"] < found[f"context:{own}:0.5"]
+    assert found[f"context:{own}:0.5"] == pairs(match(*pair, filter="context"))
+    assert str(parse_filter(f"context:{own}:0.5")) == "context:own.safetensors:0.5"
+
+
+def test_equal_files_share_a_session_and_others_do_not(pair, own):
+    copy = own.with_name("copy.safetensors")
+    copy.write_bytes(own.read_bytes())
+    settings = pair[0].model, pair[0].settings
+    first, second = (find_matcher(*settings, read_context(path)) for path in (own, copy))
+    assert first is second
+    assert first is not find_matcher(*settings)
+
+
+def test_a_matcher_for_other_rows_is_refused_and_both_are_named(own):
+    other = extract(FOLDER / "left.png", "tiny", keypoints=20)
+    with pytest.raises(ArgumentError, match=r"own judges rows of light-wide \(\w{8}\), not of tiny \(\w{8}\)"):
+        match(other, other, filter=f"context:{own}")
+
+
+@pytest.mark.parametrize("rest", [":", ":0", ":x", "0.5", ":0.5,0.5", "x:0.5"])
+def test_what_follows_a_file_must_be_a_chance(own, rest):
+    with refuses(ArgumentError):
+        parse_filter(f"context:{own}{rest}")
+
+
+def test_a_file_that_is_no_matcher_is_refused(tmp_path):
+    (tmp_path / "odd.safetensors").write_bytes(b"odd")
+    for path in (tmp_path / "odd.safetensors", tmp_path / "missing.safetensors", tmp_path):
+        with refuses(MatchKernelError):
+            parse_filter(f"context:{path}")
+
+
+def test_a_matcher_for_rootsift_is_found_by_its_name(tmp_path):
+    a, b = (extract(FOLDER / name, "rootsift", keypoints=200) for name in ("left.png", "right.png"))
+    sift = extract(FOLDER / "left.png", "sift", keypoints=20)
+    facts = {"descriptor": "rootsift", "descriptor_sha256": "rootsift"}
+    rewritten(tmp_path / "own.safetensors", lambda _, old: old.update(facts))
+    assert len(match(a, b, filter=f"context:{tmp_path}/own.safetensors")) > 50
+    with pytest.raises(ArgumentError, match="judges rows of rootsift, not of sift:"):
+        match(sift, sift, filter=f"context:{tmp_path}/own.safetensors")
+
+
+@given(data=st.data())
+def test_a_damaged_file_is_the_same_matcher_or_refused_in_one_line(tmp_path_factory, data):
+    whole = (SHIPPED / "light-wide.safetensors").read_bytes()
+    path = tmp_path_factory.getbasetemp() / "damaged.safetensors"
+    path.write_bytes(damaged(data, whole))
+    found, message = attempt(parse_filter, f"context:{path}")
+    assert len(message.splitlines()) == (found is None)
+    assert found is None or found.weights == read_context(SHIPPED / "light-wide.safetensors")

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import textwrap
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from matchkernel.photos.files import (
     read_features,
     read_matches,
     read_pairs,
+    recorded_facts,
     unique_pairs,
     write_features,
     write_matches,
@@ -87,6 +89,12 @@ def test_scales_and_orientations_are_those_of_the_frames():
 def test_features_that_cannot_be_saved_are_refused(change, tmp_path):
     with refuses(ArgumentError):
         save_features(replace(made_features(), **change), tmp_path / "f.npz")
+    assert not list(tmp_path.iterdir())
+
+
+def test_features_are_not_written_under_the_name_of_another_format(tmp_path):
+    with pytest.raises(ArgumentError, match="append_features"):
+        save_features(made_features(), tmp_path / "f.h5")
     assert not list(tmp_path.iterdir())
 
 
@@ -505,3 +513,28 @@ def test_any_bytes_give_our_error_or_pairs_that_can_be_written(tmp_path_factory,
         pairs = read_pairs(path)
         write_pairs(path, pairs)
         assert read_pairs(path) == pairs
+
+
+def test_links_to_other_files_are_not_followed_and_deep_groups_are_refused_at_once(tmp_path):
+    features = made_features(9)
+    write_features(tmp_path / "secret.h5", [("a.png", features)])
+    with h5py.File(tmp_path / "linked.h5", "w") as file:
+        file["a.png"] = h5py.ExternalLink("secret.h5", "a.png")
+        for name in ("descriptors", "scores", "scales", "oris", "image_size"):
+            file[f"b.png/{name}"] = h5py.ExternalLink("secret.h5", f"a.png/{name}")
+        file["b.png/keypoints"] = features.keypoints
+    for read in (image_names, recorded_facts, lambda path: read_features(path, "a.png")):
+        with refuses(FileError):
+            read(tmp_path / "linked.h5")
+    with refuses(FileError):
+        read_features(tmp_path / "linked.h5", "b.png")
+    with h5py.File(tmp_path / "deep.h5", "w") as file:
+        file.create_group("a/" * 500)
+    with h5py.File(tmp_path / "circle.h5", "w") as file:
+        file["a/b"] = file.create_group("a")
+        file["a/c"] = file["a"]
+    for name in ("deep.h5", "circle.h5"):
+        begun = time.process_time()
+        with refuses(FileError):
+            image_names(tmp_path / name)
+        assert time.process_time() - begun < 2

@@ -12,7 +12,7 @@ import matchkernel
 from matchkernel.data.sample_pair import load_motorcycle
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.geometry.two_view import corner_error
-from matchkernel.photos.pipeline import STAGES, MatchSettings, match_images, save_json
+from matchkernel.photos.pipeline import STAGES, MatchSettings, match_images, save_csv, save_json
 from matchkernel.photos.verify import transfer_errors
 from matchkernel.plots.demo import rotated_copy, stereo_errors
 from matchkernel.plots.matches import save_picture
@@ -67,6 +67,24 @@ def test_json_has_what_it_promises(geometry, tmp_path):
         assert np.median(np.abs((x_b * lines).sum(1)) / np.linalg.norm(lines[:, :2], axis=1)) < 1
 
 
+def test_aligned_points_are_nearer_to_the_truth_and_are_in_every_output(tmp_path):
+    image, (copy, H) = texture(), turned(texture(), 20)
+    plain, found = (match_images(image, copy, "rootsift", keypoints=150, align=align) for align in (False, True))
+    np.testing.assert_array_equal(found.matches.indices, plain.matches.indices)
+    errors = [np.median(transfer_errors(H, *each.points)) for each in (plain, found)]
+    assert errors[1] < 0.7 * errors[0]
+    save_json(found, tmp_path / "m.json")
+    save_csv(found, tmp_path / "m.csv")
+    read = json.loads((tmp_path / "m.json").read_text())
+    assert read.keys() == KEYS | {"aligned1"}
+    np.testing.assert_array_equal(read["aligned1"], found.points[1])
+    np.testing.assert_allclose(
+        np.loadtxt(tmp_path / "m.csv", delimiter=",", skiprows=1)[:, 2:4], found.points[1], atol=1e-4
+    )
+    with pytest.raises(ArgumentError, match="leave out align or guided"):
+        match_images(image, copy, "rootsift", guided=True, align=True)
+
+
 def test_the_same_images_give_the_same_matches_and_the_same_picture(tmp_path, network):
     image, (copy, _) = texture(), turned(texture(), 20)
     written = []
@@ -78,6 +96,25 @@ def test_the_same_images_give_the_same_matches_and_the_same_picture(tmp_path, ne
         written.append(((tmp_path / name).read_bytes(), json.dumps(facts)))
     assert written[0] == written[1]
     assert len(written[0][0]) > 10_000
+
+
+def test_a_picture_has_the_format_of_its_name_and_shows_the_photos_that_were_matched(tmp_path):
+    image, copy = texture(), texture(height=150)
+    found = match_images(image, copy, "sift", keypoints=80)
+    for name, start in (("p.jpg", b"\xff\xd8"), ("p.jpeg", b"\xff\xd8"), ("p.PNG", b"\x89PNG")):
+        save_picture(found, image, copy, tmp_path / name)
+        assert (tmp_path / name).read_bytes().startswith(start)
+    for a, b, path, problem in (
+        (copy, image, "q.png", "swapped"), (image, image, "q.png", "another"), (image, copy, "q.webp", "must end in"),
+    ):  # fmt: skip
+        with pytest.raises(ArgumentError, match=problem):
+            save_picture(found, a, b, tmp_path / path)
+    assert not list(tmp_path.glob("q.*"))
+
+
+def test_a_misspelt_option_is_corrected():
+    with pytest.raises(ArgumentError, match=r"did you mean keypoints$"):
+        match_images(texture(), texture(), "sift", max_keypoints=9)
 
 
 def test_images_without_keypoints_give_empty_results(tmp_path):

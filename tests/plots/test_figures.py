@@ -14,6 +14,7 @@ from matchkernel.evaluation.uncertainty import Spread
 from matchkernel.model.descriptors import build
 from matchkernel.model.kernel_view import display_map, encodings_by_system, similarity_map
 from matchkernel.model.weights import load, save
+from matchkernel.plots import overview
 from matchkernel.plots.canvas import mathtext
 from matchkernel.plots.example_patches import SIDE, one_patch, two_patches
 from matchkernel.plots.overview import draw_overview, overview_picture, trace
@@ -194,6 +195,22 @@ def test_the_parts_of_an_overview_make_the_descriptor(variant, weights, textures
     assert sum("M, m" in text for text in texts) == 1  # one matrix, also for two systems
 
 
+def test_an_overview_of_a_half_is_that_of_one_coordinate_system(weights, textures, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(overview, "draw_overview", lambda *parts, **look: drawn.append(parts) or draw_overview(*parts))
+    model, patch = load(weights["dual"]), textures(1)[0, 0]
+    for system in (None, "cartesian", "polar"):
+        overview_picture(tmp_path / "o.png", model, patch, system=system)
+    (_, both, whole, _), *halves = drawn
+    assert [[branch.system for branch in branches] for _, branches, _, _ in halves] == [["cartesian"], ["polar"]]
+    sums = [encodings_by_system(model, patch[None, None])[name][0].sum(0).numpy() for name in ("cartesian", "polar")]
+    for (_, branches, descriptor, title), own, branch in zip(halves, sums, both, strict=True):
+        assert np.allclose(descriptor, own / np.linalg.norm(own), atol=1e-6)
+        assert np.array_equal(branches[0].product, branch.product)
+        assert f"{branch.system} half" in title
+    assert np.allclose(whole, sum(sums) / np.linalg.norm(sum(sums)), atol=1e-5)
+
+
 def test_an_overview_needs_positions_and_a_patch_with_content(weights, textures, tmp_path):
     overview_picture(tmp_path / "o.png", load(weights["polar"]), textures(1)[0, 0])
     assert (tmp_path / "o.png").stat().st_size > 10_000
@@ -228,6 +245,15 @@ def test_bars_are_sorted_by_parameters_with_others_apart():
     assert gaps.tolist() == pytest.approx([1, 1, 1.8, 1])
     assert axes.get_ylim()[0] > axes.get_ylim()[1]  # the least demanding on top
     assert sum("Errorbar" in type(part).__name__ for part in axes.containers) == 1  # of the one with two runs
+
+
+def test_our_descriptors_have_the_papers_symbols():
+    names = {"cartesian-s1-n32": "psi^{xy}", "dual-s2-n64": "star", "fc-n32": "HardNet+", "cartesian-s0-n32": ""}
+    bars = [Bar(ReportedMethod("a", 1, configuration=name), [Spread((5.0,))]) for name in names]
+    (axes,) = draw_scores(bars, ["matching"]).axes
+    for label, symbol in zip(axes.get_yticklabels(), names.values(), strict=True):
+        assert symbol in label.get_text()
+        assert bool(symbol) == ("psi" in label.get_text() or "ψ" in label.get_text())
 
 
 def test_zoom_spreads_close_scores():

@@ -2,11 +2,13 @@
 
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
-from made_results import a_full_set
+from made_results import a_full_set, hpatches, pairs, photos, written
 
+from matchkernel.report.blocks import Best, TextTable
 from matchkernel.report.page import STYLE
-from matchkernel.report.write import report_results
+from matchkernel.report.write import gather, report_results
 
 
 class Reader(HTMLParser):
@@ -72,3 +74,80 @@ def test_the_page_can_be_read_by_a_screen_reader(page):
         if tag == "th":
             assert attributes["scope"] in ("row", "col")
     assert [tag for tag, _ in page.seen].count("caption") == [tag for tag, _ in page.seen].count("table")
+
+
+def errors(extra):
+    return [float(error) + extra for error in np.random.default_rng(0).uniform(0, 9, 37)]
+
+
+def maa(found):
+    return 100 * np.mean([[error <= degrees for degrees in range(1, 11)] for error in found])
+
+
+def test_the_page_begins_with_who_finds_how_much_more(tmp_path):
+    ours, theirs = errors(0), errors(3)
+    folder = written(tmp_path / "in", photos("rootsift", theirs), photos("sift", errors(9)), photos("ours", ours))
+    report = gather([folder])
+    gain = maa(ours) - maa(theirs)
+    assert report.lead[0].startswith(f"ours finds {gain:.0f} points more poses than rootsift (")
+    low, high = (float(word) for word in report.lead[0].split("(")[1].rstrip(").").split(" to "))
+    random = np.random.default_rng(7)
+    drawn = [random.integers(37, size=37) for _ in range(500)]
+    gains = [maa(np.array(ours)[rows]) - maa(np.array(theirs)[rows]) for rows in drawn]
+    assert np.abs(np.percentile(gains, [2.5, 97.5]) - [low, high]).max() < 2
+    report_results([folder], tmp_path / "out")
+    for name in ("report.html", "report.md", "report.json"):
+        text = (tmp_path / "out" / name).read_text()
+        assert report.lead[0] in text
+        assert name != "report.html" or text.index(report.lead[0]) < text.index("<nav")
+
+
+def test_a_difference_by_chance_and_a_single_method_are_not_called_a_gain(tmp_path):
+    same = gather([written(tmp_path / "same", photos("a", errors(0)), photos("b", errors(0)))])
+    assert same.lead[0] == "a finds about as many poses as b (0 to 0 points more)."
+    alone = gather([written(tmp_path / "alone", photos("a", errors(0)))])
+    assert alone.lead[0] == f"a finds {maa(errors(0)):.0f} % of the poses."
+
+
+def test_patch_results_name_the_best_and_the_best_hand_crafted(tmp_path):
+    found = [pairs("net", "A", 0.01), pairs("sift", "A", 0.2, hand_crafted=True), pairs("other", "A", 0.1)]
+    (sentence,) = gather([written(tmp_path / "in", *found)]).lead
+    assert sentence.startswith("net is best in telling wrong pairs ")
+    assert sentence.endswith(": 1.00 %, sift 20.00 %.")
+    equal = gather([written(tmp_path / "equal", hpatches("one"), hpatches("two"))])
+    assert equal.lead == ("one and two are equally good in matching (mAP): 70.00 %.",)
+
+
+def test_the_best_values_on_photos_are_bold_and_the_shortest_time(tmp_path):
+    found = photos("a", errors(0), seconds={"per_image": 0.7}), photos("b", errors(3), seconds={"per_image": 0.2})
+    table = next(b for b in gather([written(tmp_path / "in", *found)]).sections[0].blocks if isinstance(b, TextTable))
+    bold = {
+        head: row[0] for row in table.rows for head, cell in zip(table.head, row, strict=True) if type(cell) is Best
+    }
+    assert bold["castle"] == bold["mAA(10°)"] == "a"
+    assert bold["s/photo"] == "b"
+    assert not {"matches", "inliers", "licence", "method"} & bold.keys()
+
+
+def test_notes_are_about_what_is_on_the_page(tmp_path):
+    said = gather([a_full_set(tmp_path / "full")]).how_to_read()
+    assert all(word in said for word in ("Bars", "Hatched", "±", "(h)", "Bold"))
+    assert "ties" not in said
+    on_photos = gather([written(tmp_path / "photos", photos("a", errors(0)), photos("b", errors(3)))])
+    assert on_photos.how_to_read() == "Bold is the best value."
+    assert gather([written(tmp_path / "one", photos("a", errors(0)))]).how_to_read() == ""
+
+
+def test_settings_that_are_off_are_left_out(tmp_path):
+    settings = {"affnet": None, "pooling": "", "turned": False, "aligned": True, "contrast": 0, "sizes": [1, 2]}
+    ((_, facts),) = gather([written(tmp_path / "in", photos("a", errors(0), settings=settings))]).facts
+    assert "aligned: yes; contrast: 0; sizes: 1, 2. Results:" in facts
+    assert not any(word in facts for word in ("affnet", "pooling", "turned", "None"))
+
+
+def test_charts_of_a_section_fill_the_page(page):
+    images = [attributes["style"] for tag, attributes in page.seen if tag == "img"]
+    classes = [attributes.get("class") for tag, attributes in page.seen if tag == "div"]
+    assert classes.count("charts of2") == 1
+    assert classes.count("charts of3") == 1
+    assert images == ["min-width:348px"] * 2 + ["min-width:252px"] * 6

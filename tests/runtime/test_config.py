@@ -46,7 +46,7 @@ REFUSED = [
         ({"variant": "fc", name: value}, ArgumentError)
         for name, value in {"s": 1, "kappa_polar": 1.0, "grid": "cells", "center_weight": False}.items()
     ),
-    ({"variant": "sum", "dropout": 0.0}, ArgumentError),
+    ({"variant": "sum", "dropout": 1.0}, ArgumentError),
     ({"variant": "sum", "D": 64}, ArgumentError),
     ({"variant": "concat", "output_norm": "none"}, ArgumentError),
     ({"variant": "concat", "D": 128}, ArgumentError),

@@ -1,7 +1,9 @@
 """Files of engines: only those made from exactly these weights are used."""
 
 import json
+from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 import torch
@@ -14,10 +16,11 @@ from matchkernel.errors import ArgumentError, FileError, MatchKernelError, Weigh
 from matchkernel.model.engines.choose import open_engine
 from matchkernel.model.weights import state_digest, weights_of
 from matchkernel.photos.adapters.onnx import export_onnx
+from matchkernel.runtime import graph
 from matchkernel.runtime.config import VARIANTS
 from matchkernel.runtime.graph import Ranges
 from matchkernel.runtime.onnx import open_onnx, ranges_file
-from matchkernel.runtime.weights import available
+from matchkernel.runtime.weights import available, read_weights
 
 
 @pytest.fixture(scope="module")
@@ -145,3 +148,46 @@ def test_damaged_ranges_are_one_line_if_named_and_passed_over_by_auto(tmp_path, 
     with refuses(WeightsError):
         open_engine(model, "onnx-int8")
     assert open_engine(model, "auto").name == "onnx"
+
+
+def _rows_of(D, value=None):
+    """An ONNX file that computes D numbers per patch, all of them `value` if that is given."""
+    made = graph.Graph()
+    flat = made.add("Reshape", [graph.INPUT, made.constant("flat_shape", [-1, 1024], np.int64)], "flat")
+    matrix = np.random.default_rng(0).normal(size=(1024, D)) if value is None else np.full((1024, D), value)
+    graph._unit_rows(made, made.add("MatMul", [flat, made.constant("M", matrix)], "rows"), graph.OUTPUT)
+    weights = read_weights("tiny")
+    facts = {"state_sha256": weights.state_sha256, "patch_size": "32"}
+    shapes = {graph.INPUT: ("batch", 1, 32, 32)}, {graph.OUTPUT: ("batch", D)}
+    return lambda more: graph.onnx_file(made, *shapes, {**facts, **more})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        _rows_of(128)({"engine": "\x1b[2Jfastest"}),
+        _rows_of(64)({}),
+        _rows_of(128, np.nan)({}),
+        _rows_of(128)({"engine": "onnx"}).replace(b"patches", b"patchez"),
+    ],
+    ids=["engine", "64 columns", "NaN", "names"],
+)
+def test_a_file_that_claims_these_weights_but_computes_other_rows_is_refused(content, tmp_path):
+    (tmp_path / "x.onnx").write_bytes(content)
+    with refuses(WeightsError):
+        open_onnx(read_weights("tiny"), str(tmp_path / "x.onnx"), 32)
+    (tmp_path / "good.onnx").write_bytes(_rows_of(128)({}))
+    assert open_onnx(read_weights("tiny"), str(tmp_path / "good.onnx"), 32).name == "onnx"
+
+
+def test_tensors_in_other_files_of_the_working_directory_are_not_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("tensors.bin").write_bytes(bytes(2**20))
+    model = onnx.load_from_string(_rows_of(128)({}))
+    (tensor,) = (one for one in model.graph.initializer if one.name == "M")
+    onnx.external_data_helper.set_external_data(tensor, "tensors.bin")
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    Path("x.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(WeightsError, match="External data"):
+        open_onnx(read_weights("tiny"), "x.onnx", 32)

@@ -197,3 +197,18 @@ def test_any_bytes_give_the_text_or_a_file_error(tmp_path_factory, content, limi
     assert (text is not None) == (len(content) <= limit and is_text)
     assert text is None or text == path.read_text(encoding="utf-8-sig")
     assert "\n" not in error
+
+
+def test_a_link_stays_one_and_the_file_it_leads_to_is_replaced(tmp_path):
+    (tmp_path / "there").mkdir()
+    for name, target in {"link": "there/file", "chain": "link", "new": "there/not_yet"}.items():
+        (tmp_path / name).symlink_to(target)
+    (tmp_path / "there" / "file").write_text("old")
+    for name in ("chain", "new"):
+        with replacing(tmp_path / name) as part:
+            part.write_text(name)
+    assert [(tmp_path / name).is_symlink() for name in ("link", "chain", "new")] == [True] * 3
+    assert {path.name: path.read_text() for path in (tmp_path / "there").iterdir()} == {
+        "file": "chain",
+        "not_yet": "new",
+    }

@@ -5,13 +5,14 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from helpers import refuses, tree
 
 from matchkernel.errors import FileError, WriteError
-from matchkernel.storage.folders import exclusive, new_folder, recover, resumable_build
+from matchkernel.storage.folders import exclusive, new_folder, recover, resumable_build, shards_of
 
 fcntl = pytest.importorskip("fcntl", reason="locks of POSIX; test_without_posix.py tests the others")
 SETTINGS = {"size": 3, "name": "ü\nx"}
@@ -132,6 +133,102 @@ def test_a_folder_is_replaced_when_the_new_one_is_done_and_survives_a_kill_betwe
     assert names(tmp_path) == ["set"]
 
 
+def test_folders_of_the_user_with_names_of_ours_are_refused_and_left_alone(tmp_path):
+    for name in ("a.part/manifest.json", "a.part/photos.json", ".b.old/photos.json", ".b.old/mine", "b/old"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("mine")
+    before = tree(tmp_path)
+    recover(tmp_path / "c")
+    with refuses(FileError):
+        work(tmp_path / "a")
+    with refuses(FileError), resumable_build(tmp_path / "b", SETTINGS, replaces=True):
+        pass
+    shutil.move(tmp_path / "b", tmp_path / "elsewhere")
+    recover(tmp_path / "b")
+    assert not (tmp_path / "b").exists()
+    shutil.move(tmp_path / "elsewhere", tmp_path / "b")
+    assert tree(tmp_path) == before
+
+
+def test_a_build_killed_before_any_step_of_its_end_is_found_whole(tmp_path):
+    """The process is killed before its n-th rename or removal; the next one ends as if there had been no kill."""
+    killed = """
+import os, sys
+from pathlib import Path
+from matchkernel.storage.folders import resumable_build
+left = int(sys.argv[2])
+def hook(event, arguments):
+    global left
+    if event in ("os.rename", "os.remove", "os.rmdir", "shutil.rmtree") and "ending" in globals():
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), 9)
+sys.addaudithook(hook)
+with resumable_build(sys.argv[1], {"size": 4}, replaces=True) as build:
+    (build.folder / "new").write_text("new")
+    ending = True
+"""
+    ends = set()
+    for number in range(16):
+        target = tmp_path / str(number) / "set"
+        work(target)
+        done = subprocess.run([sys.executable, "-c", killed, target, str(number)], check=False)
+        ends.add(done.returncode)
+        recover(target)
+        assert tree(target) in ({"new": b"new"}, WHOLE)
+        with resumable_build(target, {"size": 4}, replaces=True) as build:
+            (build.folder / "new").write_text("new")
+        assert tree(target) == {"new": b"new"}
+        assert names(tmp_path / str(number)) == ["set"]
+    assert ends == {0, -9}
+
+
+@pytest.mark.parametrize("removals", [0, 1])
+def test_a_build_killed_while_it_clears_the_folder_of_another_starts_again(removals, tmp_path, monkeypatch):
+    """With the new settings in the journal, what is left of the other build would be taken for its own."""
+    part, calls, unlink = stopped(tmp_path / "set", {"size": 4}), [], Path.unlink
+
+    def killed(path, *, missing_ok=False):
+        if len(calls) == removals:
+            raise KeyboardInterrupt
+        calls.append(path)
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", killed)
+    with pytest.raises(KeyboardInterrupt):
+        work(tmp_path / "set")
+    monkeypatch.undo()
+    with resumable_build(tmp_path / "set", SETTINGS) as build:
+        assert tree(part).keys() == {"journal"}
+        assert build.done == set()
+
+
+def test_outputs_are_locked_together_and_only_folders_of_ours_are_used(tmp_path):
+    first, second, third = (tmp_path / name for name in ("a.h5", "b.txt", "c.h5"))
+    key = "0123456789" * 4
+    with shards_of([second, first], "{} is taken") as parts:
+        assert parts == tmp_path / "b.txt.parts"
+        (parts / f"{key}.npz").touch()
+        for outputs, taken in (([third, first], "a.h5"), ([second], "b.txt"), ([first, second], "a.h5")):
+            with pytest.raises(FileError, match=f"{taken} is taken"), shards_of(outputs, "{} is taken"):
+                pass
+        with shards_of([third], "{} is taken"):
+            pass
+    assert names(tmp_path) == []
+    parts.mkdir()
+    for name in ("notes.txt", f"{key}.npz", "deep.npz"):
+        (parts / name).write_text("mine")
+    before = tree(tmp_path)
+    with refuses(FileError), shards_of([second], "{} is taken"):
+        pass
+    assert tree(tmp_path) == before
+    (tmp_path / "link.txt").symlink_to(second)
+    (tmp_path / "other").mkdir()
+    shutil.rmtree(parts)
+    with shards_of([tmp_path / "link.txt"], "{} is taken"), refuses(FileError), shards_of([second], "taken"):
+        pass
+
+
 def test_an_error_of_the_work_is_passed_on_and_a_build_without_files_leaves_nothing(tmp_path):
     def fail(error, name=""):
         with resumable_build(tmp_path / "set", SETTINGS) as build:
@@ -178,10 +275,8 @@ def test_no_second_build_begins_while_the_first_is_renamed(tmp_path, monkeypatch
 
     def met_by_another(self, target):
         monkeypatch.setattr(Path, "replace", rename)
-        (self / "manifest.json").touch()  # the file written last identifies a build without its lock file
         with refuses(FileError):
             work(tmp_path / "set", {"other": 1})
-        (self / "manifest.json").unlink()
         return rename(self, target)
 
     monkeypatch.setattr(Path, "replace", met_by_another)

@@ -1,5 +1,8 @@
 """Work in threads keeps its order, its errors and its share of the cores."""
 
+import os
+import subprocess
+import sys
 import threading
 from contextvars import ContextVar
 
@@ -100,3 +103,10 @@ def test_one_thread_of_torch_leaves_the_spare_threads_as_they_were():
     finally:
         torch.set_num_threads(1)
         cv2.setNumThreads(-1)
+
+
+def test_an_absurd_number_of_threads_is_not_begun():
+    code = "from matchkernel.storage.work import process_threads; print(process_threads())"
+    asked = {**os.environ, "OMP_NUM_THREADS": "100000"}
+    done = subprocess.run([sys.executable, "-c", code], env=asked, capture_output=True, text=True, check=True)
+    assert int(done.stdout) <= 256

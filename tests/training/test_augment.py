@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.stats import chi2, kstest
+from scipy.stats import chi2, ks_2samp, kstest
 
 from matchkernel.model.describe import resize_patches
+from matchkernel.storage.settings import to_dict
 from matchkernel.training.augment import (
     FLIPS,
     PHOTOMETRIC_COLUMNS,
@@ -17,6 +18,7 @@ from matchkernel.training.augment import (
     draw_warps,
     sample_patches,
 )
+from matchkernel.training.config import TrainingConfig
 from matchkernel.training.feed import PHOTOMETRIC, WARPS, generator_at
 
 STILL = {"rotation_degrees": 0.0, "scale_octaves": 0.0, "shift": 0.0}
@@ -214,3 +216,50 @@ def test_every_patch_is_sampled_by_itself_and_within_its_range():
     assert together.min() >= 10 - 1e-4
     assert together.max() <= 200 + 1e-4
     assert np.array_equal(sampled(source, warps[::-1], 32, index[::-1].copy()), together[::-1])
+
+
+def a_window_of_torchvision(random, crop):
+    """RandomResizedCrop.get_params with scale (1 - crop, 1), ratio (1 - crop, 1 + crop) on a unit square."""
+    for _ in range(10):
+        area = random.uniform(1 - crop, 1)
+        ratio = math.exp(random.uniform(math.log(1 - crop), math.log(1 + crop)))
+        width, height = math.sqrt(area * ratio), math.sqrt(area / ratio)
+        if width <= 1 and height <= 1:
+            return width, height, random.uniform(0, 1 - width), random.uniform(0, 1 - height)
+    return 1.0, 1.0, 0.0, 0.0
+
+
+def test_a_crop_is_a_window_of_the_rotated_patch_as_torchvision_draws_it():
+    """Turned back, every warp is a rectangle along the axes within the patch, of the same distribution."""
+    count, crop = 4000, 0.1
+    settings = Augmentation(flips="none", rotation_degrees=5.0, scale_octaves=0.0, shift=0.0, crop=crop)
+    warps = drawn(settings, count // 2).reshape(-1, 2, 3).astype(np.float64)
+    t = np.arctan2(warps[:, 1, 0], warps[:, 0, 0])
+    assert 4.9 < np.abs(np.degrees(t)).max() <= 5.001
+    back = np.stack([np.stack([np.cos(t), np.sin(t)], -1), np.stack([-np.sin(t), np.cos(t)], -1)], -2) @ warps
+    assert np.allclose(back[:, [0, 1], [1, 0]], 0, atol=1e-6)
+    sides, low = back[:, [0, 1], [0, 1]], back[:, :, 2] - back[:, [0, 1], [0, 1]]
+    assert np.abs(back[:, :, 2]).max() > 0.02
+    assert (np.abs(back[:, :, 2]) + sides).max() <= 1 + 1e-6
+    random = np.random.default_rng(0)
+    expected = np.array([a_window_of_torchvision(random, crop) for _ in range(count)])
+    found = np.concatenate([sides, (low + 1) / 2], 1)
+    for k in range(4):
+        assert ks_2samp(found[:, k], expected[:, k]).pvalue > LIKELY
+    area, other = found[:, 0] * found[:, 1], expected[:, 0] * expected[:, 1]
+    assert ks_2samp(area, other).pvalue > LIKELY
+
+
+def test_without_a_crop_the_draws_are_those_of_earlier_versions():
+    plain = drawn(Augmentation(**AMOUNTS), 8)
+    assert not np.array_equal(plain, drawn(Augmentation(**AMOUNTS, crop=0.1), 8))
+    assert "crop" not in to_dict(Augmentation(**AMOUNTS))
+
+
+def test_the_preset_hardnet_augmentation_is_hardnets_script_with_that_option():
+    plain, other = (
+        TrainingConfig.from_dict({"preset": name, "data": {"train": "none"}}).to_dict()
+        for name in ("hardnet", "hardnet-augmentation")
+    )
+    changed = {"rotation_degrees": 5.0, "crop": 0.1}
+    assert other == {**plain, "preset": "hardnet-augmentation", "augmentation": {**plain["augmentation"], **changed}}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import refuses, tree
+from PIL import Image
 from typer.testing import CliRunner
 
 from matchkernel.cli.app import app
@@ -16,6 +17,8 @@ from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.two_view import essential_matrix, sampson_distances, warp_frames
 from matchkernel.model.context import ContextNetwork
 from matchkernel.photos.extract import open_describer
+from matchkernel.photos.pipeline import match_images
+from matchkernel.plots.training import draw_training, drawn_panels, training_picture
 from matchkernel.storage.settings import read_toml
 from matchkernel.training.log import read_log
 from matchkernel.training.matcher.config import MatcherConfig
@@ -277,10 +280,10 @@ def test_a_scene_that_cannot_be_used_is_refused_and_nothing_is_written(kind, sce
         (2, "x.safetensors", {}, {}),
         (1, "x.pth", {}, {}),
         (1, "x.safetensors", {"pose_pairs": 0, "warp_pairs": 0}, {}),
-        (1, "x.safetensors", {}, {"model": "sift"}),
+        (1, "x.safetensors", {}, {"model": "nothing"}),
         (1, "x.safetensors", {}, {"validate": 1}),
     ],
-    ids=["no scene", "a scene twice", "another ending", "no pairs", "SIFT", "validated on what it is trained on"],
+    ids=["no scene", "a scene twice", "another ending", "no pairs", "no model", "validated on what it is trained on"],
 )
 def test_other_mistakes_are_refused_and_nothing_is_written(scenes, out, changes, options, scene, tmp_path):
     given = {"model": "tiny", "device": "cpu", **options, "validate": [scene] * options.get("validate", 0)}
@@ -316,6 +319,30 @@ def test_the_command_trains_and_validates(scene, rendered, tmp_path):
     assert done.exit_code == 0, done.output
     card = ContextNetwork.load(out).card
     assert (card["step"], card["validation"].keys() > {"maa5", "maa10", "matches"}) == (1, True)
+
+
+def test_its_log_is_drawn_with_validation_and_without(whole, tmp_path):
+    log = whole / "matcher.run" / "log.jsonl"
+    training_picture(whole / "matcher.run", tmp_path / "curve.png")
+    with Image.open(tmp_path / "curve.png") as picture:
+        assert picture.width > picture.height
+    entries = [{"step": 0, "event": "ratio test", "maa10": 0.6}, {"step": 8, "event": "validation", "maa10": 0.7}]
+    panels = drawn_panels([*read_log(log), *entries])
+    assert [*panels[1].curves] == ["precision", "recall"]
+    assert all(0 <= value <= 100 for curve in panels[1].curves.values() for _, value in curve)
+    assert panels[2].curves == {"the matcher": [(8, 70.0)], "ratio test": [(0, 60.0)]}
+    labels = [text.get_text() for text in draw_training(panels).axes[2].get_legend().get_texts()]
+    assert labels == ["the matcher", "ratio test"]
+
+
+def test_a_matcher_for_rootsift_is_trained_and_used(scene, tmp_path):
+    out = tmp_path / "own.safetensors"
+    train_matcher([scene], out, replace(SMALL, steps=2), model="rootsift", device="cpu")
+    photos = sorted((scene / "images").iterdir())[:2]
+    found = match_images(*photos, "rootsift", keypoints=100, filter=f"context:{out}:0.01", geometry="none")
+    assert len(found.matches) > 20
+    with refuses(ArgumentError):
+        match_images(*photos, "sift", keypoints=100, filter=f"context:{out}")
 
 
 def test_the_recipe_in_configs_is_the_default():

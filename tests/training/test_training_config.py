@@ -46,7 +46,7 @@ def config(**tables):
 
 def test_the_presets_hold_the_numbers_of_the_protocol():
     """protocols.md section 1.9, "Our presets"; what it does not name is HardNet's of section 1, without photometry."""
-    assert presets() == ["hardnet", "paper", "paper-text"]
+    assert presets() == ["author", "hardnet", "hardnet-augmentation", "paper", "paper-text"]
     dark = {"gamma": 0.0, "contrast": 0.0, "light_gradient": 0.0, "blur": 0.0, "noise": 0.0}
     sgd = {"rate": 10.0, "momentum": 0.9, "dampening": 0.9, "weight_decay": 1e-4, "warmup": 0}
     loss = LossSettings(margin=1.0, swap=True, same_side=False, hybrid=0.0)

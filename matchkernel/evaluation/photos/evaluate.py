@@ -26,13 +26,14 @@ from matchkernel.geometry.epipolar import Estimator
 from matchkernel.geometry.two_view import corner_error
 from matchkernel.photos.features import Features, Matches, load_features, save_features
 from matchkernel.photos.files import Pair
+from matchkernel.photos.match import align_matches
 from matchkernel.photos.verify import transfer_errors, verify
 from matchkernel.runtime.config import TORCH
 from matchkernel.runtime.onnx import ENGINE
 from matchkernel.storage.extras import need_opencv
 from matchkernel.storage.files import json_digest, write_errors
 from matchkernel.storage.folders import exclusive
-from matchkernel.storage.images import read_colour
+from matchkernel.storage.images import read_colour, read_gray
 from matchkernel.storage.pool import Failure, LocalWorkers, Work
 from matchkernel.storage.settings import check_ranges, setting
 from matchkernel.storage.work import Progress, Say, progress_counter, use_threads
@@ -169,7 +170,8 @@ def _score(
         tasks: dict[Pair, Task] = {}
         for a, b in scene.pairs:
             features = files[scene.name, a], files[scene.name, b]
-            tasks[a, b] = partial(score_pair, spec, (a, b), features, scene.truth((a, b)), protocol)
+            photos = (scene.images[a], scene.images[b]) if spec.aligned else None
+            tasks[a, b] = partial(score_pair, spec, (a, b), features, scene.truth((a, b)), protocol, photos)
         digest = json_digest([spec.open().settings, asdict(protocol), _versions(), *scene.content])
         scored = {}
         for pair, row in _resumed(folder / "pairs" / f"{digest[:32]}.jsonl", tasks, run):
@@ -218,11 +220,17 @@ def score_pair(
     files: tuple[Path, Path],
     truth: np.ndarray | tuple[PoseCamera, PoseCamera],
     protocol: Protocol,
+    photos: tuple[Path, Path] | None = None,
 ) -> dict[str, Any]:
-    """The row of a pair: names, keypoints, matches, and for each order of the matches the errors; null is infinite."""
+    """The row of a pair: names, keypoints, matches, and for each order of the matches the errors; null is infinite.
+
+    With the files of the photos, points of B are aligned with those of A.
+    """
     a, b = (_features(path) for path in files)
+    images = None if photos is None else (_gray(photos[0]), _gray(photos[1]))
     start = time.perf_counter()
     matches = spec.open().match(a, b)
+    matches = matches if images is None else align_matches(matches, a, b, *images)
     middle = time.perf_counter()
     row: dict[str, Any] = {"images": list(names), "keypoints": [len(a), len(b)], "matches": len(matches)}
     ends, orders = matches.points(a, b), _orders(matches, protocol)
@@ -277,6 +285,11 @@ def _number(value: float) -> float | None:
 @lru_cache(maxsize=64)
 def _features(path: Path) -> Features:
     return load_features(path)
+
+
+@lru_cache(maxsize=32)
+def _gray(path: Path) -> np.ndarray:
+    return read_gray(path)
 
 
 @contextmanager

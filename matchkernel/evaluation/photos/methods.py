@@ -57,6 +57,7 @@ class MethodSpec:
         name: in tables, instead of the method's own.
         engine: what computes our models, as in `describe`.
         guided: match again with an epipolar geometry of the first matches.
+        aligned: points of B are aligned with those of A (see photos.match.align_matches).
     """
 
     text: str
@@ -66,6 +67,7 @@ class MethodSpec:
     name: str | None = None
     engine: str = TORCH
     guided: bool = False
+    aligned: bool = False
 
     def open(self) -> PhotoMethod:
         """The method; opened once per process."""
@@ -85,7 +87,8 @@ def _open(spec: MethodSpec) -> PhotoMethod:
         method = open_peer(name, spec.detector.keypoints, spec.device)
     else:
         method = _at_keypoints(kind, name, spec)
-    return _with_matching(method, spec)
+    method = _with_matching(method, spec)
+    return replace(method, settings={**method.settings, "aligned": True}) if spec.aligned else method
 
 
 def _with_matching(method: PhotoMethod, spec: MethodSpec) -> PhotoMethod:
@@ -96,7 +99,7 @@ def _with_matching(method: PhotoMethod, spec: MethodSpec) -> PhotoMethod:
             raise ArgumentError(f"{method.name} matches in its own way: guided matching is for nearest neighbours")
         return replace(method, settings={**method.settings, "filter": "none"})
     if not spec.text.startswith("hloc:"):  # whose files may record limits
-        chosen.check_recorded(method.settings)
+        chosen.check_recorded(method.name, method.settings)
 
     def match(a: Features, b: Features) -> Matches:
         first = match_nearest(a, b, filter=chosen, device=spec.device)
@@ -109,7 +112,7 @@ def _with_matching(method: PhotoMethod, spec: MethodSpec) -> PhotoMethod:
     label = f"guided, first {chosen}" if spec.guided else str(chosen)
     settings = {**method.settings, "filter": label}
     if chosen.kind == "context":
-        settings["context"] = find_matcher(method.settings).weights.sha256
+        settings["context"] = find_matcher(method.name, method.settings, chosen.weights).weights.sha256
     return replace(method, settings=settings, match=match)
 
 

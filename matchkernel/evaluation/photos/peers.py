@@ -159,14 +159,7 @@ def _match(network: nn.Module, place: torch.device, a: Features, b: Features) ->
     """Matches in the order of A; the distance of a match is 1 - its score, as rows alone do not decide it."""
     if not len(a) or not len(b):
         return Matches(np.empty((0, 2), np.int64), np.empty(0), np.empty(0))
-    sides = []
-    for part in (a, b):
-        arrays = {
-            "keypoints": part.keypoints,
-            "descriptors": part.descriptors,
-            "image_size": np.array(part.image_size),
-        }
-        sides.append({key: torch.from_numpy(array).float()[None].to(place) for key, array in arrays.items()})
+    sides = [{key: values.to(place) for key, values in part.to_lightglue().items()} for part in (a, b)]
     with torch.inference_mode():
         found = network({"image0": sides[0], "image1": sides[1]})
     indices, scores = (found[key][0].cpu().numpy() for key in ("matches", "scores"))

@@ -1,22 +1,32 @@
 // Similarity along one change of the second patch.
+import { element } from "./details.js";
 import { themeColours } from "./drawing.js";
 
-const LINES = ["#0072b2", "#e69f00", "#cc79a7", "#009e73", "#d55e00", "#56b4e9", "#8c8c8c"];  // for colour-blind readers, too (Okabe and Ito)
-const DASHES = [[], [8, 4], [2, 3], [], [8, 3, 2, 3], [2, 2, 6, 2], [4, 4]];
+const LINES = ["#0072b2", "#e69f00", "#cc79a7", "#009e73", "#d55e00", "#56b4e9", "#8c8c8c", "#a58a00"];  // for colour-blind readers (Okabe and Ito)
+const DASHES = [[9, 0], [8, 4], [2, 3], [9, 0], [8, 3, 2, 3], [2, 2, 6, 2], [4, 4]];
 
-export function lineColour(number) {
+function lineColour(number) {
   return LINES[number % LINES.length];
 }
 
-/** Draw curves: { values, cosines: { name: Float32Array } }, with a mark at one value. */
-export function drawCurve(canvas, { values, cosines, unit }, value) {
+/** A piece of a line, for legends. */
+export function lineMark(number) {
+  const mark = element("i");
+  let end = 0;
+  const parts = DASHES[number % DASHES.length].map((length, k) => `${k % 2 ? "#0000" : lineColour(number)} ${end}px ${end += length}px`);
+  mark.style.background = `repeating-linear-gradient(90deg, ${parts})`;
+  return mark;
+}
+
+/** Draw { values, cosines: { name: Float32Array } } with a mark at one value; names: of all lines, in the order of their colours. */
+export function drawCurve(canvas, { values, cosines, unit }, value, names) {
   const ratio = window.devicePixelRatio || 1;
   const [width, height] = [canvas.clientWidth || 640, canvas.clientHeight || 320];
   Object.assign(canvas, { width: Math.round(width * ratio), height: Math.round(height * ratio) });
   const context = canvas.getContext("2d");
   const colours = themeColours();
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  const [left, right, top, bottom] = [38, width - 10, 10, height - 32];
+  const [left, right, top, bottom] = [38, width - 20, 10, height - 32];
   const [first, last] = [values[0], values[values.length - 1]];
   const least = Math.min(0, ...Object.values(cosines).flatMap((line) => [...line].filter(Number.isFinite)));
   const low = Math.floor(least * 5) / 5;
@@ -34,8 +44,10 @@ export function drawCurve(canvas, { values, cosines, unit }, value) {
     context.fillText(v.toFixed(1).replace("-0.0", "0.0"), left - 6, y(v) + 4);
   }
   context.textAlign = "center";
-  for (const v of [first, first / 2, 0, last / 2, last]) context.fillText(`${Number(v.toFixed(2))}${unit}`, Math.min(Math.max(x(v), left), right - 14), bottom + 20);
-  Object.values(cosines).forEach((line, number) => {
+  for (const v of [first, first / 2, 0, last / 2, last]) context.fillText(`${Number(v.toFixed(2))}${unit}`, x(v), bottom + 20);
+  names.forEach((name, number) => {
+    const line = cosines[name];
+    if (!line) return;
     context.strokeStyle = lineColour(number);
     context.lineWidth = 2;
     context.setLineDash(DASHES[number % DASHES.length]);

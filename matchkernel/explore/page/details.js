@@ -1,5 +1,8 @@
-// The chosen match: both patches, its numbers, its rivals.
+// The chosen match: both patches, whether it fits and why it was made, its rivals.
 import { drawPatch } from "./drawing.js";
+import { count, fitOf, whyMatched } from "./words.js";
+
+export const find = (id) => document.getElementById(id);
 
 export function element(tag, attributes = {}, ...children) {
   const made = Object.assign(document.createElement(tag), attributes);
@@ -7,38 +10,63 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-function patchFigure(patches, index, size, label) {
+export function button(textContent, onclick, attributes = {}) {
+  return element("button", { type: "button", textContent, onclick, ...attributes });
+}
+
+/** Buttons to the next of the shown matches that agrees, and that does not, if there is one; chosen(): where they start. */
+export function kindButtons({ facts, arrays }, shown, chosen, go) {
+  const next = (agrees) => {
+    const at = shown.indexOf(chosen()) + 1;
+    return [...shown.slice(at), ...shown.slice(0, at)].find((i) => arrays.agrees.data[i] === agrees);
+  };
+  const kinds = [1, 0].filter((agrees) => facts.geometry && next(agrees) !== undefined);
+  return kinds.map((agrees) => button(`Next that ${agrees ? "agrees" : "does not"}`, () => go(next(agrees))));
+}
+
+function patchFigure(patches, index, size, label, caption = label) {
   const canvas = element("canvas", { width: size, height: size, role: "img", ariaLabel: label });
   drawPatch(canvas, patches, index);
-  return element("figure", {}, canvas, element("figcaption", { textContent: label }));
+  return element("figure", {}, canvas, element("figcaption", { textContent: caption }));
 }
 
 function rivalFigures(name, patches, rivals, distances, match) {
-  const count = rivals.shape[1];
   const figures = [];
-  for (let k = 0; k < count; k++) {
-    const place = count * match + k;
+  for (let k = 0; k < rivals.shape[1]; k++) {
+    const place = rivals.shape[1] * match + k;
     const distance = distances.data[place];
-    if (distance < 2) figures.push(patchFigure(patches, rivals.data[place], 64, distance.toFixed(3)));
+    if (distance < 2) figures.push(patchFigure(patches, rivals.data[place], 64, `next best in ${name}, difference ${distance.toFixed(3)}`, distance.toFixed(3)));
   }
-  return element("div", { className: "rivals" }, element("h3", { textContent: `next nearest in ${name}` }), ...figures);
+  return figures.length ? element("div", { className: "rivals" }, element("h3", { textContent: `next best in ${name}, difference` }), ...figures) : "";
 }
 
-/** Show a match in `place`; patches: [of A, of B]. */
-export function showDetails(place, found, match, patches, { inside, step, position }) {
-  const { pairs, distances, ratios, agrees, rivals_a, rivals_a_distances, rivals_b, rivals_b_distances } = found.arrays;
-  const [a, b] = pairs.data.subarray(2 * match, 2 * match + 2);
-  const geometry = { homography: "homography", fundamental: "epipolar geometry" }[found.facts.geometry];
-  const verdict = agrees.data[match] ? `agrees with the ${geometry}` : geometry ? `does not agree with the ${geometry}` : "no geometry was found";
-  const rows = [["distance", distances.data[match].toFixed(3)], ["ratio", ratios.data[match].toFixed(3)], ["geometry", verdict]];
-  const numbers = element("dl", {}, ...rows.flatMap(([name, value]) => [element("dt", { textContent: name }), element("dd", { textContent: value })]));
-  const previous = element("button", { type: "button", textContent: "← previous", onclick: () => step(-1) });
-  const next = element("button", { type: "button", textContent: "next →", onclick: () => step(1) });
-  const look = element("button", { type: "button", id: "look-inside", textContent: "Look inside", onclick: inside });
+/** What to do before a match is chosen. */
+export function showStart(place, buttons) {
   place.replaceChildren(
-    element("div", { className: "heading" }, element("h2", { textContent: `Match ${position}` }), previous, next, look),
-    element("div", { className: "pair" }, patchFigure(patches[0], a, 128, "A"), patchFigure(patches[1], b, 128, "B"), numbers),
-    rivalFigures("B", patches[1], rivals_b, rivals_b_distances, match),
-    rivalFigures("A", patches[0], rivals_a, rivals_a_distances, match),
+    element("h2", { textContent: "One match" }),
+    element("p", {}, "Point at a line or a dot, or click it, to see both patches as the network sees them. ← and → go through the matches, most alike first."),
+    element("p", { className: "steps" }, ...buttons),
+  );
+}
+
+/** Show a match in `place`; patches: [of A, of B]; at: its number, of: how many, most alike first. */
+export function showDetails(place, found, match, patches, { inside, step, buttons, at, of, model }) {
+  const { pairs, distances, ratios, rivals_a, rivals_a_distances, rivals_b, rivals_b_distances } = found.arrays;
+  const [a, b] = pairs.data.subarray(2 * match, 2 * match + 2);
+  const fit = fitOf(found, match);
+  const kind = fit.fits === null ? "" : fit.fits ? "agrees" : "differs";
+  const rows = [["difference (smaller: more alike)", distances], ["ratio to the next best (near 1: easily confused)", ratios]];
+  const numbers = element("dl", {}, ...rows.flatMap(([textContent, { data }]) => [element("dt", { textContent }), element("dd", { textContent: data[match].toFixed(3) })]));
+  place.replaceChildren(
+    element("div", { className: "heading" },
+      element("h2", { textContent: `Match ${count(at)} of ${count(of)}` }),
+      element("span", { className: "note", textContent: model ? `${model}, most alike first` : "most alike first" }),
+      element("div", { className: "steps" }, button("←", () => step(-1), { ariaLabel: "Previous match" }), button("→", () => step(1), { ariaLabel: "Next match" }),
+        ...buttons, button("Look inside", inside, { id: "look-inside" }))),
+    element("p", { className: `fit ${kind}`, role: "status" }, element("strong", { textContent: `${fit.title} ` }), fit.text),
+    fit.fits === null ? "" : element("p", { className: "note", textContent: "Yellow: this match. White, dashed: where the others allow it." }),
+    element("div", { className: "pair" }, patchFigure(patches[0], a, 128, "patch A"), patchFigure(patches[1], b, 128, "patch B"), numbers),
+    element("p", { className: "why" }, element("b", { textContent: "Why was it matched? " }), whyMatched(found, match).join(" ")),
+    element("div", { className: "all-rivals" }, rivalFigures("B", patches[1], rivals_b, rivals_b_distances, match), rivalFigures("A", patches[0], rivals_a, rivals_a_distances, match)),
   );
 }

@@ -11,24 +11,31 @@ export function offer(name, content) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
-function points(frames) {
-  return Array.from({ length: frames.shape[0] }, (_, k) => [frames.data[6 * k], frames.data[6 * k + 1]]);
+/** Keypoint k of a photo, in the pixels of its file: the page turns photos upright, and shrinks large ones. */
+function pointOf({ to_file: [[a, b, c], [d, e, f]] }, frames, k) {
+  const [x, y] = frames.data.subarray(6 * k, 6 * k + 2);
+  return [a * x + b * y + c, d * x + e * y + f];
+}
+
+function points(photo, frames) {
+  return Array.from({ length: frames.shape[0] }, (_, k) => pointOf(photo, frames, k));
 }
 
 /** As `matchkernel match --json`, with the matches that are shown. */
 export function asJson({ facts, arrays }, shown) {
   const chosen = [...shown].sort((i, j) => i - j);
+  const numbers = (name) => chosen.map((i) => arrays[name].data[i]);
   const content = {
-    keypoints0: points(arrays.frames_a),
-    keypoints1: points(arrays.frames_b),
+    keypoints0: points(facts.photos[0], arrays.frames_a),
+    keypoints1: points(facts.photos[1], arrays.frames_b),
     matches: chosen.map((i) => [arrays.pairs.data[2 * i], arrays.pairs.data[2 * i + 1]]),
     inliers: chosen.map((i) => arrays.agrees.data[i] === 1),
-    distances: chosen.map((i) => arrays.distances.data[i]),
-    ratios: chosen.map((i) => arrays.ratios.data[i]),
+    distances: numbers("distances"),
+    ratios: numbers("ratios"),
     geometry: facts.geometry,
     reason: facts.reason,
     significance: facts.significance,
-    model: facts.matrix,
+    model: facts.file_matrix,
     descriptor: facts.model,
     engine: facts.engine,
   };
@@ -36,10 +43,10 @@ export function asJson({ facts, arrays }, shown) {
 }
 
 /** As `matchkernel match -o matches.csv`, with the matches that are shown. */
-export function asCsv({ arrays }, shown) {
+export function asCsv({ facts, arrays }, shown) {
   const lines = [...shown].sort((i, j) => i - j).map((i) => {
     const [a, b] = arrays.pairs.data.subarray(2 * i, 2 * i + 2);
-    const places = [arrays.frames_a.data[6 * a], arrays.frames_a.data[6 * a + 1], arrays.frames_b.data[6 * b], arrays.frames_b.data[6 * b + 1]];
+    const places = [...pointOf(facts.photos[0], arrays.frames_a, a), ...pointOf(facts.photos[1], arrays.frames_b, b)];
     const numbers = [arrays.distances.data[i], arrays.ratios.data[i]];
     return [...places.map((value) => value.toFixed(4)), ...numbers.map((value) => value.toFixed(6)), arrays.agrees.data[i]].join(",");
   });

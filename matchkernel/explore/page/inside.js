@@ -1,13 +1,23 @@
 // Inside a pair of patches: similarity maps of a position, and what moving the second patch does.
-import { drawCurve, lineColour } from "./curve.js";
+import { drawCurve, lineMark } from "./curve.js";
 import { drawPatch } from "./drawing.js";
-import { element } from "./details.js";
-import { drawMap, mapOf } from "./maps.js";
+import { button, element, find } from "./details.js";
+import { FilmStrip } from "./film.js";
+import { drawCross, drawMap, drawSystem, mapOf } from "./maps.js";
 import { regionOf } from "./source.js";
+import { count, fitOf } from "./words.js";
 
 const CHANGES = { turn: ["turn", "°"], right: ["shift right", " px"], down: ["shift down", " px"], octaves: ["scale", " octaves"] };
 const STILL = { turn: 0, right: 0, down: 0, octaves: 0 };
 const STRIDE = 4;
+const ROOTSIFT = "RootSIFT";  // a curve without a network
+const OTHERS = { match: "its match", next: "the next best in B", same: "patch A itself" };
+const ASKS = {  // by the first word of a view's part
+  polar: "expects it at the same distance from the centre and the same angle; gives way along rays, and along rings, more further out",
+  Cartesian: "expects it at the same x and y; gives way along the axes, equally everywhere",
+  both: "both encodings added; summed over all places and scaled to length 1: the descriptor. Maps and curves do not just add up",
+  fully: "no coordinates: it learned a weight for every place",
+};
 
 /** The region that is cut instead of `region` when patch B is moved; as PatchChange.apply of inside.py. */
 function movedRegion(region, { turn, right, down, octaves }) {
@@ -20,16 +30,19 @@ function movedRegion(region, { turn, right, down, octaves }) {
   };
 }
 
-function colourMark(number) {
-  const mark = element("i");
-  mark.style.background = lineColour(number);
-  return mark;
+/** "dual, polar half" -> "polar half" */
+function partOf(view) {
+  return view.slice(view.lastIndexOf(", ") + 2);
 }
 
 export class InsidePage {
   #found = null;
   #patches = null;
-  #maps = null;
+  #shown = [];
+  #match = null;
+  #views = [];  // names, those of the model that matched first
+  #figures = new Map();
+  #maps = null;  // { views: { name: array }, pair }
   #position = null;
   #moved = { ...STILL };
   #along = "turn";
@@ -37,22 +50,20 @@ export class InsidePage {
   #asked = 0;
   #timer = 0;
 
-  constructor(source, facts, fail) {
+  /** fail(text) says what goes wrong; opened(match) is called when another match is chosen in the strip. */
+  constructor(source, facts, fail, opened) {
     Object.assign(this, { source, facts, fail });
-    const find = (id) => document.getElementById(id);
-    [this.chooseA, this.chooseB] = [find("inside-a"), find("inside-b")];
+    this.film = new FilmStrip(find("film"), (match) => {
+      opened(match);
+      this.#choose(match);
+    });
+    this.chooseB = find("inside-b");
     [this.patchA, this.patchB] = [find("inside-patch-a"), find("inside-patch-b")];
-    this.chooseA.addEventListener("change", () => this.#changed());
+    this.chooseB.replaceChildren(...Object.entries(OTHERS).map(([value, textContent]) => element("option", { value, textContent })));
     this.chooseB.addEventListener("change", () => this.#changed());
-    this.chooseB.disabled = !source.live;  // a saved page has the maps of its matches only
     this.patchA.addEventListener("pointerdown", (event) => this.#pointed(event));
     this.patchA.addEventListener("pointermove", (event) => event.buttons && this.#pointed(event));
     this.patchA.addEventListener("keydown", (event) => this.#key(event));
-    this.maps = facts.views.map((name, number) => {
-      const canvas = element("canvas", { width: 128, height: 128, role: "img", ariaLabel: `Similarity map of ${name}` });
-      find("maps").append(element("figure", {}, canvas, element("figcaption", {}, colourMark(number), name)));
-      return canvas;
-    });
     this.sliders = Object.entries(facts.ranges).map(([name, most]) => {
       const input = element("input", { type: "range", min: -most, max: most, step: most / 20, value: 0 });
       const output = element("output");
@@ -60,28 +71,64 @@ export class InsidePage {
       find("sliders").append(element("label", { className: "slider" }, element("span", { textContent: CHANGES[name][0] }), input, output));
       return { name, input, output };
     });
-    find("sliders").append(element("button", { type: "button", textContent: "Back to the match", onclick: () => this.#still() }));
+    find("sliders").append(button("Back to the match", () => this.#still()));
     new ResizeObserver(() => this.#drawCurve()).observe(find("curve"));
   }
 
-  /** Matches to choose from: those shown, nearest first; one of them is opened. */
+  /** shown: the matches of the strip, most alike first; one of them is opened. */
   open(found, patches, shown, match) {
-    [this.#found, this.#patches, this.#loadedCurve] = [found, patches, null];
-    const listed = shown.slice(0, 1000).includes(match) ? shown.slice(0, 1000) : [match, ...shown.slice(0, 999)];
-    const options = () => listed.map((i, k) => element("option", { value: i, textContent: `of match ${shown.indexOf(i) < 0 ? k : shown.indexOf(i) + 1}` }));
-    const same = element("option", { value: "same", textContent: "the same patch (A)" });
-    this.chooseA.replaceChildren(...options());
-    this.chooseB.replaceChildren(same, ...options());
-    this.chooseA.value = this.chooseB.value = match;
+    if (this.#found !== found) this.#makeFigures(found.facts.model);
+    [this.#found, this.#patches, this.#shown, this.#loadedCurve] = [found, patches, shown, null];
+    this.film.show(found, patches, shown, match);
+    find("inside-steps").replaceChildren(...this.film.buttons);
+    return this.#choose(match);
+  }
+
+  /** A figure for each view: of the model that matched, then of those it is compared with, halves as a sum. */
+  #makeFigures(matched) {
+    const { views, compared } = this.facts;
+    const models = [...new Set([matched, ...compared])].filter((model) => Object.values(views).includes(model));
+    this.models = models;
+    this.#views = [];
+    this.#figures.clear();
+    const group = (title, names, sums) => element("div", { className: "group" }, element("h3", { textContent: title }), element("div", {}, ...names.flatMap((name, k) => {
+      const canvas = element("canvas", { width: 160, height: 160, role: "img", ariaLabel: `Similarity map of ${name}` });
+      const number = this.#views.push(name) - 1;
+      this.#figures.set(name, canvas);
+      const figure = element("figure", {}, canvas, element("figcaption", {}, lineMark(number), element("b", { textContent: name }), element("span", { textContent: ASKS[partOf(name).split(" ")[0]] ?? "" })));
+      return k && sums ? [element("span", { className: "sign", textContent: k === names.length - 1 ? "=" : "+" }), figure] : [figure];
+    })));
+    const viewsOf = (model) => Object.keys(views).filter((name) => views[name] === model);
+    const rest = [];
+    const groups = models.flatMap((model) => {
+      const [names, title] = [viewsOf(model), model === matched ? `${model}, which matched these photos` : model];
+      if (names.length > 1) return [group(`${title}: the encodings of both halves add up`, names, true)];
+      if (model === matched) return [group(title, names)];
+      rest.push(...names);
+      return [];
+    });
+    if (rest.length) groups.push(group("for comparison", rest));
+    find("maps").replaceChildren(...groups);
+    const words = find("inside-words");
+    words.hidden = models.includes(matched);
+    words.textContent = `${matched} matched these photos. It has no network to look into; below is what others see in the same patches.`;
+  }
+
+  #choose(match) {
+    this.#match = match;
+    this.chooseB.value = "match";
+    const { fits } = fitOf(this.#found, match);
+    const kind = fits === null ? "" : fits ? ", agrees with the others" : ", does not agree with the others";
+    find("inside-title").textContent = `Match ${count(this.#shown.indexOf(match) + 1)} of ${count(this.#shown.length)}${kind}`;
     return this.#changed();
   }
 
   #end(side) {
-    const { frames_a, frames_b, pairs } = this.#found.arrays;
-    const choice = side && this.chooseB.value !== "same" ? this.chooseB.value : this.chooseA.value;
-    const isA = !side || this.chooseB.value === "same";
-    const index = pairs.data[2 * Number(choice) + (isA ? 0 : 1)];
-    return { photo: this.#found.facts.photos[isA ? 0 : 1], side: isA ? 0 : 1, index, region: regionOf(isA ? frames_a : frames_b, index) };
+    const { frames_a, frames_b, pairs, rivals_b } = this.#found.arrays;
+    const choice = side ? this.chooseB.value : "same";
+    const own = choice === "same" ? 0 : 1;
+    const index = choice === "next" ? rivals_b.data[rivals_b.shape[1] * this.#match] : pairs.data[2 * this.#match + own];
+    return { photo: this.#found.facts.photos[own], side: own, index, region: regionOf(own ? frames_b : frames_a, index) };
   }
 
   #ends() {
@@ -89,88 +136,100 @@ export class InsidePage {
   }
 
   #changed() {
-    if (!this.source.live) this.chooseB.value = this.chooseA.value;
     this.#moved = { ...STILL };
     this.#showSliders();
     return Promise.all([this.#load(), this.source.live ? this.#loadCurve() : null]);
   }
 
+  /** The maps of all models, that of the one that matched first, each drawn as soon as it is there. */
   async #load() {
     const number = ++this.#asked;
     const [a, b] = this.#ends();
+    const moved = this.source.live ? { ...b, region: movedRegion(b.region, this.#moved) } : b;
+    const views = {};
     try {
-      const moved = this.source.live ? { ...b, region: movedRegion(b.region, this.#moved) } : b;
-      const maps = await this.source.maps(a, moved, this.facts.views, Number(this.chooseA.value), this.#found.facts.number);
-      if (number !== this.#asked) return;
-      this.#maps = maps;
-      this.fail("");
+      const show = async (model) => {
+        const maps = await this.source.maps(a, moved, model, this.#match, this.#found.facts.number);
+        if (number !== this.#asked) return;
+        this.#maps = { views: Object.assign(views, maps.views), pair: maps.pair };
+        this.#position ??= this.#n() + Math.floor(0.7 * this.#n());  // off the centre, where rings and rays differ from a grid
+        this.draw();
+      };
+      await show(this.models[0]);
+      await Promise.all(this.models.slice(1).map(show));
+      if (number === this.#asked) this.fail("");
     } catch (error) {
       if (number === this.#asked) this.fail(error.message);
-      return;
     }
-    this.#position ??= this.#n() * Math.floor(this.#n() / 2) + Math.floor(this.#n() / 2);
-    this.draw();
   }
 
   /** Positions along a side of the patch. */
   #n() {
-    return Math.sqrt(this.#maps.stored[0].shape.at(-1));
+    return Math.sqrt(Object.values(this.#maps.views)[0].shape.at(-1));
   }
 
   draw() {
     if (!this.#maps) return;
     const [a, b] = this.#ends();
+    const n = this.#n();
     drawPatch(this.patchA, this.#patches[0], a.index);
+    this.#drawPosition(n);
     this.#drawPatchB(b);
-    this.#drawPosition();
-    this.maps.forEach((canvas, k) => drawMap(canvas, mapOf(this.#maps.stored[k], this.#maps.pair, this.#position)));
+    for (const [name, stored] of Object.entries(this.#maps.views)) this.#drawMap(name, mapOf(stored, this.#maps.pair, this.#position), n);
+  }
+
+  #drawMap(name, map, n) {
+    const canvas = this.#figures.get(name);
+    const part = partOf(name);
+    drawMap(canvas, map);
+    if (/^(polar|Cartesian)/.test(part)) drawSystem(canvas, part.startsWith("polar"));
+    drawCross(canvas, this.#position, n);
+    const best = map.indexOf(Math.max(...map));
+    canvas.ariaLabel = `Similarity map of ${name}: brightest at row ${Math.floor(best / n) + 1}, column ${(best % n) + 1}`;
   }
 
   #drawPatchB(b) {
     const curve = this.#curve();
     const isMoved = Object.values(this.#moved).some((value) => value !== 0);
-    if (isMoved && curve) drawPatch(this.patchB, curve.patches, this.#step(curve));
+    if (isMoved && curve?.patches) drawPatch(this.patchB, curve.patches, this.#step(curve));
     else if (!isMoved) drawPatch(this.patchB, this.#patches[b.side], b.index);
-    document.getElementById("inside-moved").textContent = isMoved ? ", moved" : "";
+    drawCross(this.patchB, this.#position, this.#n(), "#ffb000");
+    find("inside-moved").textContent = isMoved ? ", moved" : "";
   }
 
-  #drawPosition() {
-    const n = this.#n();
+  #drawPosition(n) {
     const [row, column] = [Math.floor(this.#position / n), this.#position % n];
     const pixel = this.patchA.width / (STRIDE * n);
-    const half = this.facts.receptive_field / 2;
-    const context = this.patchA.getContext("2d");
+    const half = (this.facts.receptive_field / 2) * pixel;
     const [x, y] = [(STRIDE * column + 0.5) * pixel, (STRIDE * row + 0.5) * pixel];
-    for (const [style, width] of [["#000", 4], ["#ffb000", 2]]) {
-      context.strokeStyle = style;
-      context.lineWidth = width;
-      context.strokeRect(x - half * pixel, y - half * pixel, 2 * half * pixel, 2 * half * pixel);
-      context.beginPath();
-      context.moveTo(x - 6, y);
-      context.lineTo(x + 6, y);
-      context.moveTo(x, y - 6);
-      context.lineTo(x, y + 6);
-      context.stroke();
-    }
-    document.getElementById("inside-position").textContent = `p = row ${row + 1}, column ${column + 1} of ${n} × ${n}; the box is what it sees`;
+    const context = this.patchA.getContext("2d");
+    context.strokeStyle = "#ffb000";
+    context.lineWidth = 1.5;
+    context.setLineDash([4, 4]);
+    context.strokeRect(x - half, y - half, 2 * half, 2 * half);
+    context.setLineDash([]);
+    drawCross(this.patchA, this.#position, n, "#ffb000");
+    find("inside-position").textContent = `p = row ${row + 1}, column ${column + 1} of ${n} × ${n}; dashed: what it sees`;
   }
 
   #pointed(event) {
     if (!this.#maps) return;
     const box = this.patchA.getBoundingClientRect();
-    const n = this.#n();
-    const cell = (share) => Math.min(Math.max(Math.round((share * STRIDE * n - 0.5) / STRIDE), 0), n - 1);
-    this.#position = n * cell((event.clientY - box.top) / box.height) + cell((event.clientX - box.left) / box.width);
-    this.draw();
+    const cell = (share) => share * this.#n() - 0.5 / STRIDE;
+    this.#move(cell((event.clientY - box.top) / box.height), cell((event.clientX - box.left) / box.width));
   }
 
   #key(event) {
-    const moves = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
-    if (!moves[event.key] || !this.#maps) return;
+    const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+    if (!step || !this.#maps) return;
     event.preventDefault();
     const n = this.#n();
-    const [row, column] = [Math.floor(this.#position / n) + moves[event.key][0], (this.#position % n) + moves[event.key][1]];
-    if (row < 0 || column < 0 || row >= n || column >= n) return;
+    this.#move(Math.floor(this.#position / n) + step[0], (this.#position % n) + step[1]);
+  }
+
+  #move(...place) {
+    const n = this.#n();
+    const [row, column] = place.map((at) => Math.min(Math.max(Math.round(at), 0), n - 1));
     this.#position = n * row + column;
     this.draw();
   }
@@ -179,7 +238,7 @@ export class InsidePage {
 
   #curveKey() {
     const [a, b] = this.#ends();
-    return JSON.stringify([this.#found.facts.photos.map(({ id }) => id), a.side, a.index, b.side, b.index, this.#along, this.#fixed()]);
+    return JSON.stringify([this.#found.facts.photos.map(({ id }) => id), this.models, a.side, a.index, b.side, b.index, this.#along, this.#fixed()]);
   }
 
   #fixed() {
@@ -194,12 +253,16 @@ export class InsidePage {
     const key = this.#curveKey();
     if (!this.#curve()) {
       const [a, b] = this.#ends();
+      const curve = this.#loadedCurve = { key, cosines: {}, unit: CHANGES[this.#along][1] };
       try {
-        const { facts, arrays } = await this.source.curve(a, b, this.#along, this.#fixed());
-        const cosines = Object.fromEntries(facts.views.map((name) => [name, arrays[name].data]));
-        if (key !== this.#curveKey()) return;
-        this.#loadedCurve = { key, values: arrays.values.data, cosines, patches: arrays.patches, unit: CHANGES[this.#along][1] };
+        await Promise.all([...this.models, ROOTSIFT].map(async (model) => {
+          const { facts, arrays } = await this.source.curve(a, b, this.#along, this.#fixed(), model);
+          for (const name of facts.views) curve.cosines[name] = arrays[name].data;
+          Object.assign(curve, { values: arrays.values.data, patches: arrays.patches });
+          if (this.#curve() === curve) this.#drawCurve();
+        }));
       } catch (error) {
+        if (this.#loadedCurve === curve) this.#loadedCurve = null;
         this.fail(error.message);
         return;
       }
@@ -215,14 +278,17 @@ export class InsidePage {
 
   #drawCurve() {
     const curve = this.#curve();
-    const canvas = document.getElementById("curve");
-    if (!curve || !canvas.clientWidth) return;
-    drawCurve(canvas, curve, this.#moved[this.#along]);
+    const canvas = find("curve");
+    if (!curve?.values || !canvas.clientWidth) return;
+    const names = [...this.#views, ROOTSIFT];
+    drawCurve(canvas, curve, this.#moved[this.#along], names);
     const step = this.#step(curve);
-    const rows = Object.entries(curve.cosines).map(([name, line], number) =>
-      element("tr", {}, element("th", {}, colourMark(number), name), element("td", { textContent: Number.isFinite(line[step]) ? line[step].toFixed(3) : "–" })));
-    document.getElementById("curve-values").replaceChildren(element("caption", { textContent: "similarity (cosine) now" }), ...rows);
-    document.getElementById("curve-words").textContent = `cosine of patch A and the moved patch B, along “${CHANGES[this.#along][0]}”`;
+    const rows = names.map((name, number) => {
+      const cosine = curve.cosines[name]?.[step];
+      return element("tr", {}, element("th", {}, lineMark(number), name), element("td", { textContent: Number.isFinite(cosine) ? cosine.toFixed(3) : "–" }));
+    });
+    find("curve-values").replaceChildren(element("caption", { textContent: "similarity (cosine) now" }), ...rows);
+    find("curve-words").textContent = `similarity of patch A and the moved patch B (1: the same), along “${CHANGES[this.#along][0]}”`;
   }
 
   #slid(name, value) {

@@ -1,11 +1,13 @@
-// The page: tabs, photos, panels.
-import { element, showDetails } from "./details.js";
+// The page: tabs, panels, what is chosen in them.
+import { Chooser } from "./chooser.js";
+import { element, find, showDetails, showStart } from "./details.js";
 import { InsidePage } from "./inside.js";
 import { Panel } from "./panel.js";
 import { openSource } from "./source.js";
+import { count } from "./words.js";
 
-const find = (id) => document.getElementById(id);
 const TABS = ["match", "inside", "results"];
+const PACE = "matchkernel pace";
 
 function say(text) {
   const message = find("message");
@@ -16,9 +18,31 @@ function say(text) {
 /** Do some work; say what goes wrong. */
 async function attempt(work) {
   try {
-    await work();
+    return await work();
   } catch (error) {
     say(error.message);
+  }
+}
+
+/** Seconds per million pixels ("points"), and per 1,000 points of each model: what they took last time here. */
+class Pace {
+  #known = {};
+
+  constructor() {
+    try {
+      this.#known = JSON.parse(localStorage.getItem(PACE)) ?? {};
+    } catch { /* no storage */ }
+  }
+
+  seconds(name, amount, otherwise) {
+    return amount * (this.#known[name] || otherwise);
+  }
+
+  learn(name, amount, seconds) {
+    this.#known[name] = seconds / (amount || 1);
+    try {
+      localStorage.setItem(PACE, JSON.stringify(this.#known));
+    } catch { /* no storage: the next page begins with a guess */ }
   }
 }
 
@@ -26,20 +50,43 @@ class Page {
   photos = [null, null];
   panels = [];
   last = null;  // { panel, match } whose details are shown
+  #pace = new Pace();
 
   constructor(source, facts) {
     Object.assign(this, { source, facts });
-    this.inside = new InsidePage(source, facts, say);
+    this.inside = new InsidePage(source, facts, say, (match) => this.panels.find(({ found }) => found === this.opened.found)?.pick(match));
+    this.chooser = new Chooser(source, facts, { changed: (photos, urls) => this.setPhotos(photos, urls), say });
     find("message").querySelector("button").addEventListener("click", () => say(""));
-    TABS.forEach((name, k) => {
+    find("tab-results").hidden = !facts.report;
+    find("tab-inside").hidden = !source.live && !Object.keys(facts.views).length;
+    for (const name of TABS) {
       find(`tab-${name}`).addEventListener("click", () => this.open(name));
       find(`tab-${name}`).addEventListener("keydown", (event) => {
-        const by = { ArrowLeft: TABS.length - 1, ArrowRight: 1 }[event.key];
-        if (by) this.open(TABS[(k + by) % TABS.length], true);
+        const tabs = TABS.filter((tab) => !find(`tab-${tab}`).hidden);
+        const by = { ArrowLeft: tabs.length - 1, ArrowRight: 1 }[event.key];
+        if (by) this.open(tabs[(tabs.indexOf(name) + by) % tabs.length], true);
       });
-    });
+    }
     document.body.classList.toggle("saved", !source.live);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.panels.forEach((panel) => panel.draw()));
+    addEventListener("resize", () => this.panels.forEach((panel) => panel.resized()));
+    if (source.live) this.#prepareSettings();
+    find("live-only").hidden = source.live;
+  }
+
+  #prepareSettings() {
+    find("filter").replaceChildren(...this.facts.filters.map((name) => element("option", { value: name, textContent: name })));
+    find("filter").value = "ratio";
+    find("filter").addEventListener("change", () => this.matchAll());
+    const points = find("keypoints");
+    Object.assign(points, { value: this.facts.keypoints, max: this.facts.max_keypoints });
+    points.addEventListener("change", () => {
+      const [asked, low, high] = [points.value, points.min, points.max].map(Number);
+      points.value = Math.round(Math.min(Math.max(asked, low), high));
+      this.matchAll();
+      if (Number(points.value) !== asked) say(`Points per photo: from ${low} to ${count(high)}; ${count(Number(points.value))} are taken.`);
+    });
+    find("side-by-side").addEventListener("change", (event) => this.setPanels(event.target.checked ? 2 : 1));
   }
 
   open(name, focus = false) {
@@ -55,114 +102,97 @@ class Page {
     if (name === "match") this.panels.forEach((panel) => panel.draw());
   }
 
-  // Photos
-
-  prepareChooser() {
-    for (const [side, letter] of ["a", "b"].entries()) {
-      const box = find(`photo-${letter}`);
-      const input = box.querySelector("input");
-      input.addEventListener("change", () => input.files.length && this.upload(side, input.files[0]));
-      box.addEventListener("dragover", (event) => { event.preventDefault(); box.classList.add("dropping"); });
-      box.addEventListener("dragleave", () => box.classList.remove("dropping"));
-      box.addEventListener("drop", (event) => {
-        event.preventDefault();
-        box.classList.remove("dropping");
-        const files = [...event.dataTransfer.files];
-        if (files.length > 1) files.slice(0, 2).forEach((file, k) => this.upload(k, file));
-        else if (files.length) this.upload(side, files[0]);
-      });
-    }
-    for (const event of ["dragover", "drop"]) addEventListener(event, (happened) => happened.preventDefault());
-    find("chooser").addEventListener("submit", (event) => event.preventDefault());
-    find("sample").addEventListener("click", () => this.sample());
-    find("filter").replaceChildren(...this.facts.filters.map((name) => element("option", { value: name, textContent: name })));
-    find("filter").value = "ratio";
-    find("filter").addEventListener("change", () => this.matchAll());
-    Object.assign(find("keypoints"), { value: this.facts.keypoints, max: this.facts.max_keypoints });
-    find("keypoints").addEventListener("change", () => this.matchAll());
-    find("side-by-side").addEventListener("change", (event) => this.setPanels(event.target.checked ? 2 : 1));
+  setPhotos(photos, urls) {
+    Object.assign(this, { photos, urls });
+    this.#forget();
+    this.panels.forEach((panel) => panel.setPhotos(photos, urls));
+    this.matchAll();
   }
 
-  async upload(side, file) {
-    const box = find(side ? "photo-b" : "photo-a");
-    if (file.size > this.facts.upload_bytes) return say(`${file.name}: larger than ${this.facts.upload_bytes / 2 ** 20} MiB, which is the limit`);
-    box.querySelector(".name").textContent = `${file.name} …`;
-    try {
-      const photo = await this.source.upload(file);
-      say("");
-      this.setPhotos(this.photos.map((old, k) => (k === side ? photo : old)));
-    } catch (error) {
-      say(error.message.replace("this file", file.name));
-      this.nameBoxes();
-    }
-  }
-
-  sample() {
-    return attempt(async () => this.setPhotos(await this.source.sample()));
-  }
-
-  nameBoxes() {
-    this.photos.forEach((photo, side) => {
-      find(side ? "photo-b" : "photo-a").querySelector(".name").textContent = photo ? `${photo.name}, ${photo.width} × ${photo.height}` : "choose or drop a photo";
-    });
-  }
-
-  setPhotos(photos) {
-    this.photos = photos;
+  #forget() {
     this.last = null;
     find("details").replaceChildren();
-    this.nameBoxes();
-    if (!photos.every(Boolean)) return;
-    this.urls = photos.map((photo) => this.source.picture(photo));
-    this.panels.forEach((panel) => panel.setPhotos(photos, this.urls));
-    this.matchAll();
   }
 
   // Panels
 
-  setPanels(count) {
+  setPanels(number) {
     const models = this.facts.models;
     const others = ["rootsift", ...models].filter((name) => name !== this.facts.model && models.includes(name));
     const starts = this.facts.starts ?? [this.facts.model, others[0]];
-    while (this.panels.length > count) this.panels.pop().root.remove();
-    while (this.panels.length < count) {
+    while (this.panels.length > number) {
+      const { root, controls } = this.panels.pop();
+      root.remove();
+      controls.remove();
+    }
+    if (this.last && !this.panels.includes(this.last.panel)) this.#start();
+    while (this.panels.length < number) {
       const panel = new Panel({
-        models, model: starts[this.panels.length], live: this.source.live,
-        ask: () => this.match(panel), choose: (own, match) => this.choose(own, match), look: () => this.open("inside", true),
+        models, model: starts[this.panels.length], live: this.source.live, ask: () => this.match(panel),
+        choose: (own, match) => this.choose(own, match), look: () => this.open("inside", true), pick: (side) => this.chooser.pick(side),
       });
       panel.number = this.panels.length;
       this.panels.push(panel);
       find("panels").append(panel.root);
-      if (this.photos.every(Boolean)) {
-        panel.setPhotos(this.photos, this.urls);
-        this.match(panel);
-      }
+      find("limits").append(panel.controls);
+      panel.setPhotos(this.photos, this.urls ?? [null, null]);
+      this.match(panel);
     }
-    find("panels").classList.toggle("two", count > 1);
+    find("work").classList.toggle("two", number > 1);
+    this.#nameSettings();
+  }
+
+  #nameSettings() {
+    const models = this.panels.map((panel) => panel.model.value).join(" and ");
+    find("settings").textContent = this.source.live ? `${models}, ${find("filter").value}, ${count(Number(find("keypoints").value))} points` : models;
   }
 
   matchAll() {
-    if (this.photos.every(Boolean)) this.panels.forEach((panel) => this.match(panel));
+    this.panels.forEach((panel) => this.match(panel));
   }
 
+  /** Find points, then compare them: two waits, each with its words. */
   async match(panel) {
+    this.#nameSettings();
     if (!this.photos.every(Boolean)) return;
     const number = ++panel.asked;
-    panel.wait(`${panel.model.value}: matching …`);
-    const [a, b] = this.photos.map(({ id }) => id);
+    const { photos } = this;
+    const [a, b] = photos.map(({ id }) => id);
     const fields = { a, b, model: panel.model.value, keypoints: Number(find("keypoints").value), filter: find("filter").value };
     try {
+      if (this.source.live) await this.#wait(panel, photos, fields, () => panel.asked === number);
+      if (panel.asked !== number) return;
+      const start = performance.now();
       const found = await this.source.match(this.source.live ? fields : { number: panel.number });
       if (panel.asked !== number) return;
-      found.facts.photos = this.photos;
+      found.facts.photos = photos;
+      const points = (found.arrays.frames_a.shape[0] + found.arrays.frames_b.shape[0]) / 1000;
+      if (found.facts.seconds > 0.2 && performance.now() - start > 200) this.#pace.learn(fields.model, points, found.facts.seconds);
       panel.show(found);
       say("");
-      if (this.last?.panel === panel) this.last = null;
+      if (!this.last || this.last.panel === panel) this.#start();
     } catch (error) {
       if (panel.asked !== number) return;
-      panel.fail("no matches");
-      say(error.message);
+      if (!this.last || this.last.panel === panel) this.#forget();
+      panel.fail(error.message);
     }
+  }
+
+  async #wait(panel, photos, { model, keypoints }, isAsked) {
+    const millions = photos.reduce((sum, { width, height }) => sum + (width * height) / 1e6, 0);
+    const isNew = photos.some((photo) => !this.source.hasPatches(photo, keypoints));
+    const start = performance.now();
+    if (isNew) panel.wait("Finding points", this.#pace.seconds("points", millions, 0.8));
+    const points = (await Promise.all(photos.map((photo) => this.source.patches(photo, keypoints)))).map(({ shape }) => shape[0]);
+    if (isNew) this.#pace.learn("points", millions, (performance.now() - start) / 1000);
+    if (isAsked()) panel.wait(`Comparing ${points.map(count).join(" and ")} points`, this.#pace.seconds(model, (points[0] + points[1]) / 1000, 0.5));
+  }
+
+  #start() {
+    const panel = this.panels[0];
+    this.last = null;
+    if (!panel?.found) return;
+    showStart(find("details"), panel.buttons);
   }
 
   patches(found) {
@@ -175,10 +205,9 @@ class Page {
     return attempt(async () => {
       const patches = await this.patches(found);
       if (this.last !== last || panel.found !== found) return;
-      const position = `${panel.shown.indexOf(match) + 1} of ${panel.shown.length}`;
       showDetails(find("details"), found, match, patches, {
-        inside: () => this.open("inside", true), step: (by) => panel.step(by),
-        position: this.panels.length > 1 ? `${position} of ${found.facts.model}` : position,
+        inside: () => this.open("inside", true), step: (by) => panel.step(by), buttons: panel.buttons,
+        at: panel.shown.indexOf(match) + 1, of: panel.shown.length, model: this.panels.length > 1 ? found.facts.model : "",
       });
     });
   }
@@ -187,9 +216,10 @@ class Page {
     const panel = this.last?.panel ?? this.panels[0];
     const match = this.last?.match ?? panel?.shown[0];
     const isMatched = panel?.found && match !== undefined;
-    const missing = this.facts.views.length ? "" : "Looking inside descriptors needs torch: pip install 'matchkernel[torch]'";
-    find("inside-words").textContent = isMatched ? missing : "match two photos first";
-    if (!isMatched || missing) return;
+    const missing = Object.keys(this.facts.views).length ? "" : "Looking inside descriptors needs torch: pip install 'matchkernel[torch]'";
+    const words = isMatched ? missing : "There is no match to look into yet.";
+    find("inside-all").hidden = Boolean(words);
+    if (words) return Object.assign(find("inside-words"), { textContent: words, hidden: false });
     if (this.opened?.found === panel.found && this.opened.match === match) return this.inside.draw();
     this.opened = { found: panel.found, match };
     attempt(async () => this.inside.open(panel.found, await this.patches(panel.found), panel.shown, match));
@@ -198,11 +228,6 @@ class Page {
   showResults() {
     const place = find("results");
     if (place.children.length) return;
-    if (!this.facts.report) {
-      place.append(element("p", {}, "No results were given. ", element("code", { textContent: "matchkernel evaluate … -o results/" }), " scores descriptors; ",
-        element("code", { textContent: "matchkernel explore --results results/" }), " shows them here."));
-      return;
-    }
     const frame = element("iframe", { title: "Report of the results" });
     frame.setAttribute("sandbox", "allow-same-origin");
     if (this.source.live) frame.src = "/results";
@@ -214,17 +239,12 @@ class Page {
 async function begin() {
   const source = await openSource();
   const facts = await source.facts();
-  const page = new Page(source, facts);
-  if (source.live) page.prepareChooser();
-  else {
-    find("saved-note").hidden = false;
-    find("saved-note").textContent = facts.note;
-    find("live-only").hidden = false;
-  }
+  const page = window.matchkernel = new Page(source, facts);  // a name for tests and the console
+  find("panels").replaceChildren();
   page.setPanels(facts.starts?.length ?? 1);
-  if (facts.pair) page.setPhotos(facts.pair);
-  else if (source.live) await page.sample();
-  window.matchkernel = page;  // for tests and the console
+  if (source.live && await page.chooser.restore()) return;
+  if (facts.pair) page.chooser.set(facts.pair);
+  else await page.chooser.sample();
 }
 
 attempt(begin);

@@ -34,11 +34,51 @@ export function drawMap(canvas, map) {
       const above = map[cell] + (map[cell + 1] - map[cell]) * right;
       const below = map[cell + n] + (map[cell + n + 1] - map[cell + n]) * right;
       const colour = 3 * Math.round((255 * (above + (below - above) * down - low)) / (high - low || 1));
-      image.data[k] = COLOURS[colour];
-      image.data[k + 1] = COLOURS[colour + 1];
-      image.data[k + 2] = COLOURS[colour + 2];
+      image.data.set(COLOURS.subarray(colour, colour + 3), k);
       image.data[k + 3] = 255;
     }
   }
   canvas.getContext("2d").putImageData(image, 0, 0);
+}
+
+/** Mark position p of n x n on a patch or a map that fills a canvas. */
+export function drawCross(canvas, p, n, colour = "#fff") {
+  const cell = canvas.width / n;
+  const [x, y] = [(p % n) + 1 / 8, Math.floor(p / n) + 1 / 8].map((at) => at * cell);
+  const context = canvas.getContext("2d");
+  const arm = canvas.width / 22;
+  for (const [style, width] of [["#000", arm / 1.4], [colour, arm / 3]]) {
+    context.strokeStyle = style;
+    context.lineWidth = width;
+    context.beginPath();
+    context.moveTo(x - arm, y);
+    context.lineTo(x + arm, y);
+    context.moveTo(x, y - arm);
+    context.lineTo(x, y + arm);
+    context.stroke();
+  }
+}
+
+/** Thin lines of a coordinate system over a map: rings and rays about the centre, or a grid. */
+export function drawSystem(canvas, polar) {
+  const context = canvas.getContext("2d");
+  const [side, middle] = [canvas.width, canvas.width / 2];
+  context.strokeStyle = "rgba(255, 255, 255, 0.35)";
+  context.lineWidth = side / 160;
+  context.beginPath();
+  for (let k = 1; k <= 3; k++) {
+    if (polar) {
+      context.moveTo(middle + (k * side) / 6, middle);
+      context.arc(middle, middle, (k * side) / 6, 0, 7);
+    } else {
+      context.rect((k * side) / 4, -1, 0, side + 2);
+      context.rect(-1, (k * side) / 4, side + 2, 0);
+    }
+  }
+  for (let k = 0; polar && k < 4; k++) {
+    const [x, y] = [Math.cos((k * Math.PI) / 4) * side, Math.sin((k * Math.PI) / 4) * side];
+    context.moveTo(middle - x, middle - y);
+    context.lineTo(middle + x, middle + y);
+  }
+  context.stroke();
 }

@@ -1,15 +1,16 @@
-// One model's matches over the photos, with its sliders; two of them stand side by side.
-import { countAgreeing, passing, ruleOf } from "./filter.js";
-import { drawMatches, endsOf, layoutOf, matchAt, themeColours } from "./drawing.js";
+// One model's answer: the verdict, a legend, the photos with their matches.
+import { agreeing, drawnOf, passing } from "./filter.js";
+import { drawMatches, endsOf, layoutFor, matchAt, shadesOf, themeColours } from "./drawing.js";
 import { asCsv, asJson, asPng, offer } from "./downloads.js";
-import { element } from "./details.js";
+import { button, element, kindButtons } from "./details.js";
 import { Viewport } from "./viewport.js";
+import { count, verdictOf } from "./words.js";
 
-const NARROW = 560;
+const FIRST_LINES = 150;
 
 /** A slider without steps, which would round the limits of a model. */
-function slider(name, most, change) {
-  const input = element("input", { type: "range", min: 0, max: most, step: "any", value: most, oninput: change });
+function slider(name, most, change, step = "any") {
+  const input = element("input", { type: "range", min: 0, max: most, step, value: most, oninput: change });
   const output = element("output");
   const label = element("label", { className: "slider" }, element("span", { textContent: name }), input, output);
   return { label, input, output };
@@ -19,84 +20,124 @@ function shownLimit(value, most) {
   return value >= most ? "any" : String(Number(value.toFixed(4)));
 }
 
+/** A check box that is also the legend of a colour. */
+function key(name, change) {
+  const input = element("input", { type: "checkbox", checked: true, onchange: change });
+  const number = element("b");
+  return { input, number, label: element("label", { className: `key ${name}` }, input, element("i"), number, name === "agrees" ? " agree" : " do not") };
+}
+
 export class Panel {
   found = null;
-  shown = [];
+  shown = [];  // that pass the limits and are of a kind that is shown, most alike first
+  drawn = [];  // those of them with a line
   chosen = null;
   asked = 0;  // requests so far; only the answer to the last one is shown
   #hovered = null;
   #images = [null, null];
-  #photos = null;
+  #photos = [null, null];
+  #shades = null;
   #layout = null;
   #drawing = 0;
-  #width = 0;  // of the canvas when the photos were last fitted into it
+  #fitted = "";  // for what the photos were last fitted
+  #timer = 0;
+  #amount = FIRST_LINES;
 
-  /** models: names to choose from; ask(): called when another is chosen; choose(panel, match) when a match is clicked. */
-  constructor({ models, model, live, ask, choose, look }) {
+  /** models: names to choose from; ask() when another is chosen, choose(panel, match) when a match is; pick(side) chooses a photo. */
+  constructor({ models, model, live, ask, choose, look, pick }) {
     this.choose = choose;
     this.look = look;
     this.model = element("select", { onchange: ask }, ...models.map((name) => element("option", { value: name, textContent: name })));
     this.model.value = model;
     this.model.disabled = !live;
-    this.words = element("p", { className: "words", ariaLive: "polite" });
-    const label = "The photos and their matches. Arrow keys go from match to match.";
-    this.canvas = element("canvas", { tabIndex: 0, role: "application", ariaLabel: label });
+    this.words = element("p", { className: "verdict", role: "status" });
+    this.small = element("div", { className: "small" });
+    this.canvas = element("canvas", { tabIndex: 0, role: "application", ariaLabel: "The photos. Arrow keys go from match to match." });
     this.ratio = slider("ratio below", 1, () => this.refilter());
-    this.distance = slider("distance at most", 2, () => this.refilter());
-    this.join = element("select", { onchange: () => this.refilter() }, element("option", { value: "both", textContent: "both" }), element("option", { value: "either", textContent: "either" }));
-    this.onlyAgreeing = element("input", { type: "checkbox", onchange: () => this.refilter() });
-    const files = { JSON: () => asJson(this.found, this.shown), CSV: () => asCsv(this.found, this.shown), PNG: () => asPng(this.#drawn()) };
-    const buttons = Object.entries(files).map(([name, make]) => element("button", {
-      type: "button", textContent: name, title: `Download as ${name}`,
-      onclick: async () => this.found && offer(`matches-${this.found.facts.model}.${name.toLowerCase()}`, await make()),
-    }));
-    this.root = element("div", { className: "panel" },
-      element("div", { className: "bar" }, element("label", {}, "model ", this.model), this.words),
-      this.canvas,
-      element("div", { className: "bar sliders" }, this.ratio.label, this.distance.label, element("label", {}, "tests ", this.join),
-        element("label", { className: "check" }, this.onlyAgreeing, " inliers only"), element("span", { className: "files" }, "save ", ...buttons)));
+    this.distance = slider("difference at most", 2, () => this.refilter());
+    this.lines = slider("lines", 1, () => this.#setAmount(), 1);
+    this.keys = [key("differs", () => this.refilter()), key("agrees", () => this.refilter())];  // as arrays.agrees has them
+    this.dim = element("input", { type: "checkbox", checked: true, onchange: () => this.refilter() });
+    this.dimLabel = element("label", { className: "check", title: "Where no match agrees, the photos are dimmed" }, this.dim, " dim the rest");
+    this.legend = element("div", { className: "legend" }, this.keys[1].label, this.keys[0].label);
+    const files = { JSON: () => asJson(this.found, this.shown), CSV: () => asCsv(this.found, this.shown), PNG: () => asPng(this.#picture()) };
+    const saving = element("div", { className: "files" }, "save these matches: ", ...Object.entries(files).map(([name, make]) => button(
+      name, async () => this.found && offer(`matches-${this.found.facts.model}.${name.toLowerCase()}`, await make()), { title: `Download as ${name}` })));
+    this.tools = element("div", { className: "tools" }, this.lines.label, this.dimLabel, saving);
+    this.empty = ["A", "B"].map((name, side) => button(`Choose or drop photo ${name}`, () => pick(side), { className: `empty ${name.toLowerCase()}`, hidden: true }));
+    this.stage = element("div", { className: "stage" }, this.canvas, ...this.empty);
+    this.root = element("section", { className: "panel", ariaLabel: `Matches by ${model}` },
+      this.words, this.small, this.legend, this.stage, this.tools);
+    this.legend.hidden = this.tools.hidden = true;
+    this.controls = element("div", { className: "bar" }, element("label", {}, "model ", this.model), this.ratio.label, this.distance.label);
     this.view = new Viewport(this.canvas, {
       change: () => this.draw(),
       hover: (place) => this.#hover(place),
       click: (place) => this.#click(place),
     });
     this.canvas.addEventListener("keydown", (event) => this.#key(event));
-    new ResizeObserver(() => this.#resized()).observe(this.canvas);
+    new ResizeObserver(() => this.resized()).observe(this.stage);
   }
 
+  /** Show photos without matches; either may be missing. */
   async setPhotos(photos, urls) {
     this.#photos = photos;
-    this.#width = 0;
-    this.found = null;
-    this.shown = [];
-    this.chosen = null;
+    this.#fitted = "";
+    this.#clear();
+    this.words.replaceChildren();
     this.#images = [null, null];
-    this.#resized();
+    this.empty.forEach((one, side) => { one.hidden = Boolean(photos[side]); });
+    this.resized();
     await Promise.all(urls.map(async (url, side) => {
+      if (!url) return;
       const image = element("img", { src: url });
       await image.decode();
       if (this.#photos === photos) this.#images[side] = image;
+      this.draw();
     }));
+  }
+
+  #clear() {
+    Object.assign(this, { found: null, shown: [], drawn: [], chosen: null });
+    this.#hovered = this.#shades = null;
+    clearInterval(this.#timer);
+    this.small.replaceChildren();
+    this.legend.hidden = this.tools.hidden = true;
     this.draw();
   }
 
-  wait(words) {
-    this.words.textContent = words;
+  /** Say what is being done, and about how long it takes; what was found before stays until the answer. */
+  wait(words, seconds) {
+    clearInterval(this.#timer);
     this.root.dataset.state = "waiting";
+    const bar = element("progress", { max: 1, value: 0, ariaLabel: words });
+    const start = performance.now();
+    this.words.replaceChildren(element("strong", { textContent: `${words} …` }), seconds >= 1 ? ` about ${Math.round(seconds)} s ` : " ", bar);
+    this.#timer = setInterval(() => { bar.value = 1 - Math.exp((start - performance.now()) / (600 * seconds + 300)); }, 100);
   }
 
   show(found) {
+    clearInterval(this.#timer);
     this.root.dataset.state = "shown";
     this.found = found;
-    this.chosen = null;
-    const rule = ruleOf(found.facts.limits);
-    [this.ratio.input.value, this.distance.input.value, this.join.value] = [rule.ratio, rule.distance, rule.join];
+    this.chosen = this.#hovered = null;
+    const { limits, photos, model } = found.facts;
+    [this.ratio.input.value, this.distance.input.value] = [limits.ratio ?? 1, limits.distance ?? 2];
+    this.ratio.label.hidden = limits.ratio === null;
+    this.distance.label.hidden = limits.distance === null;
+    this.legend.hidden = this.tools.hidden = false;
+    this.dimLabel.hidden = !found.facts.geometry;
+    this.root.ariaLabel = `Matches by ${model}`;
+    this.canvas.ariaLabel = `Photos ${photos.map(({ name }) => name).join(" and ")} with their matches. Arrow keys go from match to match, plus and minus zoom.`;
     this.refilter();
+    this.resized();
   }
 
+  /** Nothing was found, for a reason: what was found before goes. */
   fail(words) {
+    this.#clear();
     this.root.dataset.state = "failed";
-    this.words.textContent = words;
+    this.words.replaceChildren(element("strong", { textContent: "No matches." }), ` ${words}`);
   }
 
   refilter() {
@@ -104,29 +145,58 @@ export class Panel {
     this.ratio.output.textContent = shownLimit(ratio, 1);
     this.distance.output.textContent = shownLimit(distance, 2);
     if (!this.found) return;
-    this.shown = passing(this.found, { ratio, distance, join: this.join.value, onlyAgreeing: this.onlyAgreeing.checked });
     const { facts, arrays } = this.found;
-    const counts = `${this.shown.length.toLocaleString("en")} of ${arrays.distances.data.length.toLocaleString("en")} matches`;
-    const agree = `${countAgreeing(this.found, this.shown).toLocaleString("en")} inliers`;
-    const geometry = facts.geometry ? `${agree} of a ${facts.geometry === "homography" ? "homography" : "fundamental matrix"}` : facts.reason;
-    this.words.textContent = `${counts}, ${geometry} · ${facts.label}, ${facts.seconds.toFixed(2)} s`;
-    this.words.title = facts.reason;
+    const passed = passing(this.found, { ratio, distance, either: facts.limits.kind === "either" });
+    const right = agreeing(this.found, passed);
+    const counts = facts.passed && passed.length === arrays.kept.data.length ? facts.passed : [passed.length, right.length];  // of a saved page
+    [counts[0] - counts[1], counts[1]].forEach((number, agrees) => { this.keys[agrees].number.textContent = count(number); });
+    this.#say(counts);
+    this.shown = passed.filter((i) => this.keys[arrays.agrees.data[i]].input.checked);
+    this.#shades = facts.geometry && this.dim.checked ? shadesOf(this.#photos, this.found, right) : null;
+    this.lines.input.max = this.shown.length;
+    this.#chooseDrawn();
+  }
+
+  #say([passed, right]) {
+    const { facts, arrays } = this.found;
+    const { kind, title, text, sure } = verdictOf(facts, passed, right);
+    this.words.replaceChildren(element("strong", { className: kind, textContent: title }), ` ${text}`);
+    const part = facts.passed && facts.passed[0] > arrays.kept.data.length ? ` · ${count(arrays.kept.data.length)} of them, evenly chosen, are in this file` : "";
+    const open = this.small.querySelector("details")?.open ?? false;
+    this.small.replaceChildren(element("details", { open }, element("summary", { textContent: "How sure is this?" }), element("p", { textContent: sure })),
+      element("span", { textContent: `${facts.label} · ${facts.seconds.toFixed(1)} s${part}` }));
+  }
+
+  #setAmount() {
+    this.#amount = Math.max(1, Number(this.lines.input.value));
+    this.#chooseDrawn();
+  }
+
+  #chooseDrawn() {
+    const amount = Math.min(this.#amount, this.shown.length);
+    this.drawn = drawnOf(this.found, this.shown, amount);
+    this.lines.input.value = amount;
+    this.lines.output.textContent = `${count(amount)} of ${count(this.shown.length)}${amount > 300 ? ", on hover" : ""}`;
     this.draw();
   }
 
-  /** Choose the next (1) or previous (-1) of the shown matches, nearest descriptors first. */
+  /** Choose the next (1) or previous (-1) of the shown matches, most alike first. */
   step(by) {
     if (!this.shown.length) return;
     const at = this.shown.indexOf(this.chosen);
-    const next = at < 0 ? (by > 0 ? 0 : this.shown.length - 1) : (at + by + this.shown.length) % this.shown.length;
-    this.mark(this.shown[next]);
-    this.choose(this, this.chosen);
+    this.pick(this.shown[at < 0 ? (by > 0 ? 0 : this.shown.length - 1) : (at + by + this.shown.length) % this.shown.length]);
   }
 
-  mark(match) {
+  get buttons() {
+    return kindButtons(this.found, this.shown, () => this.chosen, (match) => this.pick(match));
+  }
+
+  pick(match) {
     this.chosen = match;
-    if (match !== null) endsOf(this.#layout, this.found, match).forEach((end) => this.view.reveal(end));
+    this.#hovered = null;
+    endsOf(this.#layout, this.found, match).forEach((end) => this.view.reveal(end));
     this.draw();
+    this.choose(this, match);
   }
 
   draw() {
@@ -145,20 +215,27 @@ export class Panel {
     const context = this.canvas.getContext("2d");
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, clientWidth, clientHeight);
-    if (this.#layout) drawMatches(context, { ...this.#drawn(), marked: this.#hovered ?? this.chosen, view: this.view });
+    if (this.#layout) drawMatches(context, { ...this.#picture(), marked: this.#hovered ?? this.chosen, view: this.view });
   }
 
-  #drawn() {
-    return { layout: this.#layout, images: this.#images, photos: this.#photos, found: this.found, shown: this.shown, colours: themeColours() };
+  #picture() {
+    const { found, drawn } = this;
+    return { layout: this.#layout, images: this.#images, photos: this.#photos, shades: this.#shades, found, drawn, colours: themeColours() };
   }
 
-  #resized() {
-    const width = this.canvas.clientWidth;
-    if (!this.#photos || !width) return;
-    this.canvas.classList.toggle("stacked", width < NARROW);
-    if (width !== this.#width) {
-      this.#width = width;
-      this.#layout = layoutOf(this.#photos, width < NARROW);
+  /** Fit the photos again if the room for them has changed. */
+  resized() {
+    const width = this.stage.clientWidth;
+    const room = Math.max(240, Math.round(document.documentElement.clientHeight * 0.7));
+    const known = this.#photos.find(Boolean);
+    if (!known || !width) return;
+    const photos = this.#photos.map((photo) => photo ?? known);
+    const fitted = `${width} ${room}`;
+    if (fitted !== this.#fitted) {
+      this.#fitted = fitted;
+      this.#layout = layoutFor(photos, width, room);
+      this.canvas.style.height = `${Math.round(Math.min(room, (width * this.#layout.height) / this.#layout.width))}px`;
+      this.stage.classList.toggle("stacked", this.#layout.stacked);
       this.fit();
     }
     this.draw();
@@ -168,9 +245,13 @@ export class Panel {
     if (this.#layout) this.view.fit(this.#layout.width, this.#layout.height);
   }
 
+  #matchAt(place) {
+    return this.found ? matchAt(place, this.#layout, this.found, this.drawn, this.view) : null;
+  }
+
   #hover(place) {
     const old = this.#hovered;
-    this.#hovered = place && this.found ? matchAt(place, this.#layout, this.found, this.shown, this.view) : null;
+    this.#hovered = place && this.#matchAt(place);
     this.canvas.classList.toggle("over", this.#hovered !== null);
     if (this.#hovered === old) return;
     this.draw();
@@ -179,7 +260,7 @@ export class Panel {
   }
 
   #click(place) {
-    const match = this.found ? matchAt(place, this.#layout, this.found, this.shown, this.view) : null;
+    const match = this.#matchAt(place);
     this.chosen = match;
     this.draw();
     if (match !== null) this.choose(this, match);
@@ -187,11 +268,10 @@ export class Panel {
 
   #key(event) {
     const moves = { ArrowLeft: [40, 0], ArrowRight: [-40, 0], ArrowUp: [0, 40], ArrowDown: [0, -40] };
-    const steps = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 };
     const actions = { "+": () => this.view.zoom(1.25), "=": () => this.view.zoom(1.25), "-": () => this.view.zoom(0.8), 0: () => this.fit(), Enter: () => this.chosen !== null && this.look() };
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.shiftKey && moves[event.key]) this.view.move(...moves[event.key]);
-    else if (steps[event.key]) this.step(steps[event.key]);
+    const move = moves[event.key];
+    if (move) event.shiftKey ? this.view.move(...move) : this.step(move[0] + move[1] < 0 ? 1 : -1);
     else if (actions[event.key]) actions[event.key]();
     else return;
     event.preventDefault();

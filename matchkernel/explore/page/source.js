@@ -1,7 +1,7 @@
 // Where results come from: the server, or the data inside a saved page.
 const ARRAY_TYPES = { U8: Uint8Array, U16: Uint16Array, U32: Uint32Array, F32: Float32Array };
 
-/** { facts, arrays } of an ArrayBuffer in safetensors' format (see page_files.py); each array is { shape, data }, a view of it. */
+/** { facts, arrays } of an ArrayBuffer in safetensors' format (see page_files.py); each array is { shape, data }. */
 function unpack(buffer) {
   const end = 8 + new DataView(buffer).getUint32(0, true);
   const { __metadata__: { facts }, ...table } = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, end - 8)));
@@ -62,6 +62,10 @@ class LiveSource {
     return askedBundle("/api/match", fields);
   }
 
+  hasPatches(photo, keypoints) {
+    return this.#patches.has(`${photo.id} ${keypoints}`);
+  }
+
   /** (K, 32, 32) patches of all keypoints of a photo; the last four are kept. */
   patches(photo, keypoints) {
     const key = `${photo.id} ${keypoints}`;
@@ -74,15 +78,24 @@ class LiveSource {
     return this.#patches.get(key);
   }
 
-  /** Similarity maps of a pair of patches: (M, n * n, n * n) for each view, and which of the M it is. */
-  async maps(a, b, views) {
-    const { arrays } = await askedBundle("/api/maps", { a: a.photo.id, frame_a: a.region, b: b.photo.id, frame_b: b.region });
-    return { stored: views.map((name) => arrays[name]), pair: 0 };
+  /** Similarity maps of a pair of patches: { view: (M, n * n, n * n) } of a model, and which of the M it is. */
+  async maps(a, b, model) {
+    const { arrays } = await askedBundle("/api/maps", { ...pairFields(a, b), model });
+    return { views: arrays, pair: 0 };
   }
 
-  curve(a, b, along, fixed) {
-    return askedBundle("/api/warp", { a: a.photo.id, frame_a: a.region, b: b.photo.id, frame_b: b.region, along, fixed });
+  curve(a, b, along, fixed, model) {
+    return askedBundle("/api/warp", { ...pairFields(a, b), along, fixed, model });
   }
+
+  /** Whether the server still has a photo. */
+  async has(photo) {
+    return (await fetch(this.picture(photo), { method: "HEAD" }).catch(() => ({ ok: false }))).ok;
+  }
+}
+
+function pairFields(a, b) {
+  return { a: a.photo.id, frame_a: a.region, b: b.photo.id, frame_b: b.region };
 }
 
 class SavedSource {
@@ -118,8 +131,10 @@ class SavedSource {
     return this.#all.arrays[`patches.${photo.side}`];
   }
 
-  async maps(a, b, views, pair, number) {
-    return { stored: views.map((_, view) => this.#all.arrays[`maps${number}.${view}`]), pair };
+  async maps(a, b, model, pair, number) {
+    const { views } = this.#all.facts.page;
+    const own = Object.keys(views).filter((view) => views[view] === model);
+    return { views: Object.fromEntries(own.map((view) => [view, this.#all.arrays[`maps${number}.${view}`]])), pair };
   }
 
   get report() {

@@ -11,8 +11,7 @@ export class Viewport {
 
   /** change() is called when the view changes, hover(point) and click(point) with a place on the canvas. */
   constructor(canvas, { change, hover, click }) {
-    this.canvas = canvas;
-    this.change = change;
+    Object.assign(this, { canvas, change });
     canvas.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
     canvas.addEventListener("pointerdown", (event) => {
       canvas.setPointerCapture(event.pointerId);

@@ -10,6 +10,7 @@ from matchkernel.geometry.conventions import frames_from_opencv
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.extract import Model, extract, open_describer
 from matchkernel.storage.extras import need_opencv
+from matchkernel.storage.pixels import ImageLike, as_gray
 from matchkernel.storage.settings import with_options
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 class DescriptorExtractor:
     """SIFT's keypoints with another descriptor and OpenCV's interface: a replacement for `cv2.SIFT_create()`.
 
-    Images are (H, W) gray or (H, W, 3) BGR uint8, as `cv2.imread` returns them. It has OpenCV's methods but is not a
-    `cv2.Feature2D`: C++ code would not see the methods of a Python subclass.
+    Arrays of colours are BGR, as `cv2.imread` returns them; other images are as everywhere (see as_gray). It has
+    OpenCV's methods but is not a `cv2.Feature2D`: C++ code would not see the methods of a Python subclass.
 
     Args:
         model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift".
@@ -49,7 +50,7 @@ class DescriptorExtractor:
         self.detector = with_options(detector or Detector(), options)
         self.describer = open_describer(model, device=device, engine=engine)
 
-    def detect(self, image: np.ndarray, mask: np.ndarray | None = None) -> tuple[Any, ...]:
+    def detect(self, image: ImageLike, mask: np.ndarray | None = None) -> tuple[Any, ...]:
         """Detect SIFT keypoints, strongest first; with a mask, (H, W) uint8, only where it is not 0."""
         gray = self._gray(image)
         if mask is not None and not isinstance(mask, np.ndarray):
@@ -59,7 +60,7 @@ class DescriptorExtractor:
         return tuple(self.detector.detect_points(gray, mask, device=self.describer.device))
 
     def compute(
-        self, image: np.ndarray, keypoints: Sequence[Any], descriptors: None = None
+        self, image: ImageLike, keypoints: Sequence[Any], descriptors: None = None
     ) -> tuple[tuple[Any, ...], np.ndarray | None]:
         """Describe keypoints: returns the described ones, in the given order, and (N, D) float32 unit rows or None.
 
@@ -78,7 +79,7 @@ class DescriptorExtractor:
 
     def detectAndCompute(
         self,
-        image: np.ndarray,
+        image: ImageLike,
         mask: np.ndarray | None = None,
         descriptors: None = None,
         useProvidedKeypoints: bool = False,
@@ -111,15 +112,10 @@ class DescriptorExtractor:
         """A name for logs."""
         return f"matchkernel.{self.describer.name}"
 
-    def _gray(self, image: np.ndarray) -> np.ndarray:
+    def _gray(self, image: ImageLike) -> np.ndarray:
+        if not isinstance(image, np.ndarray) or image.ndim != 3 or image.shape[2] not in (3, 4) or not image.size:
+            return as_gray(image)
+        if image.dtype != np.uint8:
+            return as_gray(image[..., 2::-1])
         cv2 = need_opencv()
-        if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or not image.size:
-            found = f"{image.dtype} of shape {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
-            raise ArgumentTypeError(f"an image must be uint8 and not empty, as cv2.imread returns it, got {found}")
-        if image.ndim == 2:
-            return image
-        if image.ndim != 3 or image.shape[2] not in (3, 4):
-            raise ArgumentError(
-                f"an image must be (H, W) gray, (H, W, 3) BGR or (H, W, 4) BGRA, got shape {image.shape}"
-            )
         return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY if image.shape[2] == 3 else cv2.COLOR_BGRA2GRAY))

@@ -59,7 +59,7 @@ class MatcherConfig:
     layers: int = setting(5, low=1, high=100)
     dv: int = setting(6, low=1, high=1024)
     threshold: float = setting(0.5, above=0, below=1)
-    steps: int = setting(6800, low=1, high=10**9)
+    steps: int = setting(3000, low=1, high=10**9)
     minutes: float = setting(0.0, low=0, high=10**6)
     batch: int = setting(24, low=1, high=2**16)
     rate: float = setting(2e-3, above=0, high=1e3)

@@ -13,7 +13,8 @@ import torch
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.photos.scenes import read_scenes
 from matchkernel.model.context import ContextNetwork
-from matchkernel.photos.extract import SIFTS, open_describer
+from matchkernel.photos.context import row_identity
+from matchkernel.photos.extract import open_describer
 from matchkernel.storage.files import check_output, json_digest
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.settings import to_dict
@@ -60,29 +61,32 @@ def train_matcher(
         folders: scenes, each with images/ and sparse/.
         out: .safetensors file to write.
         config: the recipe.
-        model: name or weight file of the descriptor whose rows are judged.
+        model: name or weight file of the descriptor whose rows are judged, "sift" or "rootsift".
         validate: scenes with cameras (see docs/evaluation.md) to measure poses on; none of them may be trained on.
         device: "cpu", "cuda", or "auto" for a GPU if there is one.
         say: called with the name of each stage and the results of validations.
         progress: called with the number of photos, pairs or updates done in a stage and their total.
         stop_when: called after every update; True stops the run as SIGTERM does.
+
+    Example:
+        >>> scenes = ["scenes/church", "scenes/square"]  # each with images/ and sparse/
+        >>> train_matcher(scenes, "matcher.safetensors", MatcherConfig(minutes=5), model="tiny")  # doctest: +SKIP
+        >>> match_images("a.jpg", "b.jpg", "tiny", filter="context:matcher.safetensors")  # doctest: +SKIP
     """
     config, out, place = config or MatcherConfig(), Path(out), chosen_device(device)
     folder = out.with_suffix(".run")
     check_output(out, *folders, *validate, suffixes=(".safetensors",))
-    if model in SIFTS:
-        raise ArgumentError(f"{model} is not a network: a matcher is trained for rows of trained weights")
     scenes, judged = read_matcher_scenes(folders, config.shared_points), read_scenes(validate)
     if both := {scene.name for scene in judged} & {scene.name for scene in scenes}:
         raise ArgumentError(f"{', '.join(sorted(both))}: trained on and validated on; choose other scenes to validate")
     describer = open_describer(model, device=str(place))
-    weights = describer.settings["weights"]
+    rows = row_identity(describer.name, describer.settings)
     with ExitStack() as stack:
         stack.enter_context(torch_settings(place))
         stack.enter_context(exclusive(folder, f"{folder}: another run is using this folder"))
         torch.manual_seed(config.seed)
-        network = ContextNetwork(config.network(describer.name, weights)).to(place)
-        trainer = Trainer(network, config, folder, json_digest([weights, *(part.scene.content for part in scenes)]))
+        network = ContextNetwork(config.network(describer.name, rows)).to(place)
+        trainer = Trainer(network, config, folder, json_digest([rows, *(part.scene.content for part in scenes)]))
         trainer.resume()
         say(f"extracting from {sum(len(part.scene.images) for part in scenes)} images, {config.warps} copies of each")
         pairs = draw_pairs(scenes, read_photos(scenes, describer, config, place, progress), config)

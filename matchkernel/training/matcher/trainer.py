@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as nnf
 
 from matchkernel.errors import ArgumentError, FileError, WorkError
-from matchkernel.model.context import ContextNetwork
+from matchkernel.model.context import ALIGNED, ContextNetwork
 from matchkernel.storage.arrays import digest, read_header, read_tensors
 from matchkernel.storage.settings import describe_differences
 from matchkernel.storage.tensors import as_tensor, first_not_finite, write_tensors
@@ -165,8 +165,9 @@ def draw_batch(lists: CandidateSet, config: MatcherConfig, step: int) -> Candida
     """Some pairs, a random share of their candidates, with noise on their features."""
     random, device = generator_at(config.seed, step, 0), lists.f.device
     pairs = torch.from_numpy(random.integers(len(lists), size=config.batch)).to(device)
-    count = max(1, int(lists.f.shape[1] * random.choice(KEPT)))
-    kept = torch.from_numpy(random.permutation(lists.f.shape[1])[:count]).to(device)
+    listed = lists.f.shape[1]
+    count = max(min(listed, ALIGNED), int(listed * random.choice(KEPT)) // ALIGNED * ALIGNED)
+    kept = torch.from_numpy(random.permutation(listed)[:count]).to(device)
     parts = {field.name: getattr(lists, field.name)[pairs][:, kept] for field in fields(lists)}
     noise = torch.Generator(device).manual_seed(int(random.integers(2**62)))
     parts["f"] = parts["f"] + config.noise * torch.randn(parts["f"].shape, generator=noise, device=device)

@@ -17,7 +17,7 @@ from matchkernel.evaluation.photos.methods import OURS, UNKNOWN, MethodSpec
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import extract_patches
 from matchkernel.model.weights import load, save
-from matchkernel.storage.images import as_gray
+from matchkernel.storage.pixels import as_gray
 
 DETECTOR = Detector(keypoints=50)
 

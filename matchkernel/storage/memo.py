@@ -16,7 +16,7 @@ class Memo(Generic[Value]):
     ends.
 
     Args:
-        function: takes hashable arguments.
+        function: takes hashable arguments; or any, if each call gives a key for them.
         limit: maximum number of entries, including pending ones.
     """
 
@@ -25,14 +25,15 @@ class Memo(Generic[Value]):
         self._lock = threading.Lock()
         self._entries: OrderedDict[Hashable, Future[Value]] = OrderedDict()
 
-    def __call__(self, *arguments: Any) -> Value:
-        """The result that is kept for these arguments, or a new one."""
+    def __call__(self, *arguments: Any, key: Hashable = None) -> Value:
+        """The result that is kept for these arguments, or under this key, or a new one."""
+        key = arguments if key is None else key
         with self._lock:
-            future = self._entries.get(arguments)
+            future = self._entries.get(key)
             is_new = future is None
             if future is None:
-                future = self._entries[arguments] = Future()
-            self._entries.move_to_end(arguments)
+                future = self._entries[key] = Future()
+            self._entries.move_to_end(key)
             while len(self._entries) > self._limit:
                 self._entries.popitem(last=False)
         if is_new:
@@ -40,8 +41,8 @@ class Memo(Generic[Value]):
                 future.set_result(self._function(*arguments))
             except BaseException as error:
                 with self._lock:
-                    if self._entries.get(arguments) is future:
-                        del self._entries[arguments]
+                    if self._entries.get(key) is future:
+                        del self._entries[key]
                 future.set_exception(error)
         return future.result()
 

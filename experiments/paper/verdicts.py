@@ -1,0 +1,319 @@
+"""Verdicts on the paper's claims: one family of comparisons a claim, intervals that hold together, and fixed rules.
+
+python experiments/paper/verdicts.py
+
+A comparison is a weighted sum of scores that favours the claim above 0. Its interval covers other units (sequences of
+images, combinations of groups) and other trainings: a bootstrap of both at once, studentised. It has 95 % by itself, or
+together with all others of its family. What needs all comparisons is read from the former (an intersection-union test,
+whose error is at most that of one), what needs one of them from the latter (its error is that of the whole family).
+`margin` is a difference that nobody would choose by: 0.5 points, for FPR@95 a tenth of that of `fc`. The rules:
+
+better       holds: all above 0. Level: all within the margin. Does not hold: one below 0. In part: one above 0.
+not worse    holds: all above -margin. Does not hold: one below it.
+no gain      holds: all below the margin. Does not hold: one above it.
+What is left is not decided.
+"""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from choose import chosen, read_results
+from scipy.stats import t as student
+
+from matchkernel.cli.console import run_script
+
+RESULTS = Path(__file__).parents[1] / "results"
+TASKS = ("verification", "matching", "retrieval")
+POINTS, SHARE = 0.5, 0.1  # margins: points of mAP or of patches found first; share of the FPR@95 of `fc`
+FAR = 2.0  # points: "far behind"
+DRAWS, LEVEL = 2000, 0.95
+HOLDS, FAILS, EQUAL, PART, OPEN = "holds", "does not hold", "level", "in part", "not decided"
+ALONE = tuple(f"full/{name}-n32" for name in ("cartesian-s1", "cartesian-s2", "polar-s1", "polar-s2"))
+BOTH = tuple(f"full/{name}-n32" for name in ("combined-s1", "combined-s2", "dual-s1"))
+VARIANTS = (
+    "full/fc-n32",
+    "full/sum-n32",
+    "full/concat-n32",
+    *ALONE,
+    *BOTH,
+)  # those of the paper's Figure 3 beside the best
+BASELINES = tuple(
+    f"baselines/{name}"
+    for name in (
+        *("brief", "orb", "rootsift", "sift", "beblid", "teblid", "mkd-liberty", "mkd", "binboost", "vgg", "desdis-8"),
+        *("desdis-16", "deepdesc", "desdis-32", "hardtfeat", "tfeat"),
+    )
+)
+Blocks = list[np.ndarray]  # (trainings, units) each; the units of all blocks together are those of a comparison
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A sum of scores: `weights` by source FILE/JOB, of one score, less `threshold`."""
+
+    weights: tuple[tuple[str, float], ...]
+    score: str
+    threshold: float = 0.0
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A row: its statement in the dated record, what the paper claims, comparisons, rule and margin.
+
+    Rows of one `family` share their intervals.
+    """
+
+    statement: int
+    text: str
+    comparisons: tuple[Comparison, ...]
+    rule: str = "better"
+    margin: float = POINTS
+    family: str = ""
+
+
+def against(
+    ours: str, others: Sequence[str], scores: Sequence[str] = TASKS, sign: float = 1.0
+) -> tuple[Comparison, ...]:
+    """Ours less each other in each score."""
+    return tuple(Comparison(((ours, sign), (other, -sign)), score) for other in others for score in scores)
+
+
+def _tolerance(ours: str, theirs: str, change: str) -> tuple[Comparison, ...]:
+    """Both measures, both s: one chosen on these sequences alone could not decide."""
+    return tuple(
+        Comparison(((f"full/{ours}-s{s}-n32", 1.0), (f"full/{theirs}-s{s}-n32", -1.0)), f"{measure} {change}")
+        for s in (1, 2)
+        for measure in ("first", "auc")
+    )
+
+
+def _in_tasks(*weights: tuple[str, float], threshold: float = 0.0) -> tuple[Comparison, ...]:
+    return tuple(Comparison(weights, task, threshold) for task in TASKS)
+
+
+BEST, FC, SUM, LIGHT = "full/dual-s2-n32", "full/fc-n32", "full/sum-n32", "full/cartesian-s1-n32"
+SUM_BATCH, SUM_M, SUM_M_BATCH = "full/sum-batch-n32", "full/sum-m-plain-n32", "full/sum-m-n32"
+CHANGES = [f"{measure} {change}" for change in ("shift", "rotation", "scale") for measure in ("first", "auc")]
+NEAR = tuple(Comparison(((source, 1.0),), "near", 50.0) for source in (FC, BEST, *ALONE, *BOTH))
+LOWER, ABOUT = (against(f"dual-s{s}", ["fc"], ["ordinary"], -1.0) for s in (2, 1))  # a lower FPR@95 is better
+MOVED = {"shift": ("cartesian", "polar"), "rotation": ("polar", "cartesian"), "scale": ("polar", "cartesian")}
+CLAIMS: dict[str, Claim] = {
+    "table 2": Claim(2, "`dual` s=2 has a lower FPR@95 than `fc`", LOWER, margin=SHARE, family="2"),
+    "table 2, light": Claim(2, "`dual` s=1 is about as good as `fc`", ABOUT, "not worse", SHARE, "2"),
+    "best": Claim(3, "`dual` s=2 is the best variant", against(BEST, VARIANTS)),
+    "beats fc": Claim(3, "`dual` s=2 beats `fc`", against(BEST, [FC])),
+    "sum": Claim(3, "`sum` is far behind `fc`", _in_tasks((FC, 1.0), (SUM, -1.0), threshold=FAR)),
+    "sum, batch": Claim(3, "the same with BatchNorm", _in_tasks((FC, 1.0), (SUM_BATCH, -1.0), threshold=FAR)),
+    "concat": Claim(3, "`concat` is no top performer", against(BEST, ["full/concat-n32"])),
+    "light": Claim(
+        3, "`cartesian` s=1 recovers most of what `sum` loses", _in_tasks((LIGHT, 1.0), (SUM, -0.5), (FC, -0.5))
+    ),
+    "ahead": Claim(4, "`dual` s=2 is ahead of all other methods, 32 px", against(BEST, [FC, *BASELINES])),
+    "ahead, 64": Claim(4, "the same at 64 px", against("full_64/dual-s2-n64", [FC, "full_64/fc-n64", *BASELINES])),
+    **{
+        name: Claim(5, f"`{ours}` tolerates {name} better than `{theirs}`", _tolerance(ours, theirs, name), family="5")
+        for name, (ours, theirs) in MOVED.items()
+    },
+    "one layer": Claim(5, "`fc` tolerates less than `dual` s=2", against(BEST, [FC], CHANGES), family="5"),
+    "maps": Claim(6, "similarity maps of every architecture are high near p", NEAR),
+    "m after sum": Claim(8, "M after `sum` gives nothing", against(SUM_M, [SUM]), "no gain"),
+    "m after sum, batch": Claim(8, "the same, both with BatchNorm", against(SUM_M_BATCH, [SUM_BATCH]), "no gain"),
+}
+
+
+@cache
+def read(name: str) -> dict[str, Any]:
+    """A file of results."""
+    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def trainings(source: str) -> list[dict[str, Any]]:
+    """The scores of all trainings of FILE/JOB, by seed."""
+    file, job = source.split("/")
+    names = (
+        [job] if job in read(file) else [f"{job}-seed{seed}" for seed in range(10) if f"{job}-seed{seed}" in read(file)]
+    )
+    return [read(file)[name]["scores"] for name in names]
+
+
+@cache
+def _cached_blocks(source: str, score: str) -> tuple[np.ndarray, ...]:
+    if score == "ordinary":  # combinations of groups, by the group trained on
+        sources = {"A": f"full/{source}-n32", **{group: f"full_transfer/{source}-on-{group}" for group in "BC"}}
+        return tuple(
+            np.array(
+                [
+                    [100 * scores["geometry"][o]["ordinary"]["fpr95"] for o in "ABC" if o != group]
+                    for scores in trainings(own)
+                ]
+            )
+            for group, own in sources.items()
+        )
+    if score == "near":
+        return (np.array([[100 * scores["maps"]["near"]] for scores in trainings(source)]),)
+    if score in TASKS:
+        rows = [scores["test"]["by_sequence"] for scores in trainings(source)]
+        return (np.array([[100 * by[name][score] for name in sorted(by)] for by in rows]),)
+    measure, change = score.split()
+    curves = [scores["separability"][change] for scores in trainings(source)]
+    if measure == "auc":
+        patches = [100 - np.array(curve["auc_missing_by_patch"].split(), float) / 100 for curve in curves]
+    else:
+        changed = sum(amount != 0 for amount in curves[0]["amounts"])
+        patches = [100 / changed * np.array(curve["first_by_patch"].split(), float) for curve in curves]
+    return (np.array([part.reshape(6, -1).mean(1) for part in patches]),)  # by validation sequence
+
+
+def blocks_of(source: str, score: str) -> Blocks:
+    """Scores in percent, (trainings, units) of each block."""
+    return list(_cached_blocks(source, score))
+
+
+Values = Mapping[tuple[str, str], Blocks]
+
+
+def values_of(
+    comparisons: Sequence[Comparison], instead: Mapping[str, str] | None = None
+) -> dict[tuple[str, str], Blocks]:
+    """The stored scores that comparisons need; of other models for those that `instead` names."""
+    needed = {(source, c.score) for c in comparisons for source, _ in c.weights}
+    return {(source, score): blocks_of((instead or {}).get(source, source), score) for source, score in sorted(needed)}
+
+
+def intervals(comparisons: Sequence[Comparison], values: Values, draws: int = DRAWS, seed: int = 0) -> np.ndarray:
+    """(comparisons, 5) value, low and high by itself, low and high of the family.
+
+    Trainings and units are drawn with replacement, the same for all scores of a model; deviations of few trainings are
+    widened by sqrt(T / (T - 1)).
+    """
+    random = np.random.default_rng(seed)
+    shapes = {source: [len(block) for block in blocks] for (source, _), blocks in values.items()}
+    chosen = {source: [random.integers(t, size=(draws, t)) for t in own] for source, own in shapes.items()}
+    units = sum(block.shape[1] for block in next(iter(values.values())))
+    places = random.integers(units, size=(draws, units))
+    exact, drawn, noise = {}, {}, {}
+    for (source, score), blocks in values.items():
+        parts, moved, variance = [], [], 0.0
+        for block, index in zip(blocks, chosen[source], strict=True):
+            count, mean = len(block), block.mean(0)
+            wider = np.sqrt(count / (count - 1)) if count > 1 else 0.0
+            parts.append(mean)
+            moved.append(mean + wider * (block[index] - mean).mean(1))
+            share = block.shape[1] / units
+            variance += share**2 * block.mean(1).var(ddof=1) / count if count > 1 else 0.0
+        exact[source, score], noise[source, score] = np.concatenate(parts), variance
+        drawn[source, score] = np.take_along_axis(np.concatenate(moved, 1), places, 1)
+    found, sizes = [], []
+    for c in comparisons:
+        one = sum(w * exact[source, c.score] for source, w in c.weights)
+        many = sum(w * drawn[source, c.score] for source, w in c.weights)
+        of_trainings = sum(w**2 * noise[source, c.score] for source, w in c.weights)
+        found.append((one.mean() - c.threshold, _deviation(one[None], of_trainings)[0]))
+        sizes.append(np.abs(many.mean(1) - one.mean()) / _deviation(many, of_trainings))
+    alone, together = np.quantile(sizes, LEVEL, axis=1), np.quantile(np.max(sizes, axis=0), LEVEL)
+    if units == 1:  # nothing but trainings, too few to draw from: Student's quantiles, by Sidak's rule for the family
+        freedom = min(len(block) for blocks in values.values() for block in blocks) - 1
+        alone = np.full(len(sizes), student.ppf((1 + LEVEL) / 2, freedom))
+        together = student.ppf((1 + LEVEL ** (1 / len(sizes))) / 2, freedom)
+    return np.array(
+        [(v, v - t * d, v + t * d, v - together * d, v + together * d) for (v, d), t in zip(found, alone, strict=True)]
+    )
+
+
+def _deviation(rows: np.ndarray, of_trainings: float) -> np.ndarray:
+    """Standard deviation of the means of (draws, units), for other units and other trainings."""
+    of_units = rows.var(1, ddof=1) / rows.shape[1] if rows.shape[1] > 1 else np.zeros(len(rows))
+    return np.sqrt(np.maximum(of_units + of_trainings, 1e-12))
+
+
+def verdict(found: np.ndarray, rule: str, margin: float) -> str:
+    """What the intervals of a claim decide; see the top."""
+    _, low, high, low_of_one, high_of_one = found.T
+    if rule == "better":
+        if (low > 0).all():
+            return HOLDS
+        if (low > -margin).all() and (high < margin).all():
+            return EQUAL
+        if (high_of_one < 0).any():
+            return FAILS
+        return PART if (low_of_one > 0).any() else OPEN
+    if rule == "no gain":
+        low, high_of_one = -high, -low_of_one
+    if (low > -margin).all():
+        return HOLDS
+    return FAILS if (high_of_one < -margin).any() else OPEN
+
+
+def family_of(name: str) -> list[str]:
+    """The claims whose intervals hold together with those of a claim."""
+    family = CLAIMS[name].family
+    return [other for other, claim in CLAIMS.items() if other == name or (family and claim.family == family)]
+
+
+def margin_of(claim: Claim, values: Values) -> float:
+    """In points; a share is of the FPR@95 of `fc`."""
+    if claim.margin != SHARE:
+        return claim.margin
+    return SHARE * float(np.concatenate([block.mean(0) for block in values["fc", "ordinary"]]).mean())
+
+
+def decide(name: str, values: Values | None = None, draws: int = DRAWS, seed: int = 0) -> tuple[str, np.ndarray]:
+    """The verdict of a claim, and the intervals of its comparisons, of stored scores unless others are given."""
+    names = family_of(name)
+    comparisons = [c for other in names for c in CLAIMS[other].comparisons]
+    values = values_of(comparisons) if values is None else values
+    first = sum(len(CLAIMS[other].comparisons) for other in names[: names.index(name)])
+    claim = CLAIMS[name]
+    own = intervals(comparisons, values, draws, seed)[first : first + len(claim.comparisons)]
+    return verdict(own, claim.rule, margin_of(claim, values)), own
+
+
+@cache
+def decided(name: str, is_fair: bool = False) -> tuple[str, np.ndarray]:
+    """As `decide`; `is_fair` takes each variant with its best settings on validation, see choose.py."""
+    if not is_fair:
+        return decide(name)
+    winners = {f"full/{variant}-n32": winner for variant, winner in chosen(read_results(RESULTS)).items()}
+    return decide(name, values_of([c for other in family_of(name) for c in CLAIMS[other].comparisons], winners))
+
+
+def text(interval: np.ndarray) -> str:
+    """A value with its interval."""
+    value, low, high = (f"{number:+.2f}".replace("-", "−") for number in interval[:3])
+    return f"{value} [{low}, {high}]"
+
+
+def deciding(name: str, is_fair: bool = False) -> np.ndarray:
+    """The interval that decided: the one least in favour of the claim, of `no gain` the most."""
+    claim, (said, own) = CLAIMS[name], decided(name, is_fair)
+    if claim.rule == "no gain":
+        return own[own[:, 3 if said == FAILS else 2].argmax()]
+    return own[own[:, 4 if said == FAILS else 1].argmin()]
+
+
+def main() -> None:
+    """Print all rows."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fair", action="store_true", help="each variant with its best settings on validation")
+    is_fair = parser.parse_args().fair
+    for name, claim in CLAIMS.items():
+        if is_fair and claim.comparisons[0].score not in TASKS:
+            continue
+        said, own = decided(name, is_fair)
+        above, below = int((own[:, 3] > 0).sum()), int((own[:, 4] < 0).sum())
+        print(f"{claim.statement}  {claim.text}: {said}; of {len(own)} together {above} above 0, {below} below")
+        for comparison, found in zip(claim.comparisons, own, strict=True) if len(own) <= 6 else []:
+            print(f"      {comparison.score:15} {text(found)}")
+        if len(own) > 6:
+            print(f"      {'the least':15} {text(deciding(name, is_fair))}")
+
+
+if __name__ == "__main__":
+    run_script(main)

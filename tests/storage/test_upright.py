@@ -1,0 +1,84 @@
+"""Photos that lie on their side in the file are shown upright, and points are found again."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+
+from matchkernel.explore.photos import decode
+from matchkernel.explore.settings import ExploreSettings
+from matchkernel.geometry.frames import Frames
+from matchkernel.photos.features import Features, Matches
+from matchkernel.photos.pipeline import ImageMatches
+from matchkernel.plots.matches import draw_matches, save_picture
+from matchkernel.storage.images import read_gray
+from matchkernel.storage.upright import AS_STORED, ORIENTATION, TURNS, to_stored, turn_of, turned, turned_points
+
+STORED = np.arange(24, dtype=np.uint8).reshape(4, 6) * 10
+
+
+def photo_file(pixels, orientation, kind="PNG"):
+    file, exif = io.BytesIO(), Image.Exif()
+    exif[ORIENTATION] = orientation
+    Image.fromarray(pixels).save(file, kind, exif=exif)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("orientation", [*range(1, 9), 0, 77])
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])  # Pillow turns TIFF by itself
+def test_a_photo_is_turned_as_its_header_says(orientation, kind):
+    with Image.open(io.BytesIO(photo_file(STORED, orientation, kind))) as image:
+        expected = np.asarray(ImageOps.exif_transpose(image))
+    with Image.open(io.BytesIO(photo_file(STORED, orientation, kind))) as image:
+        pixels, turn = np.asarray(image), turn_of(image)
+    np.testing.assert_array_equal(turned(pixels, turn), expected)
+
+
+@pytest.mark.parametrize("turn", [AS_STORED, *TURNS.values()])
+def test_points_are_found_again(turn):
+    upright = turned(STORED, turn)
+    rows, columns = np.indices(upright.shape).reshape(2, -1)
+    points = np.column_stack([columns, rows, np.ones(rows.size)])
+    x, y, _ = (to_stored(turn, *upright.shape[::-1]) @ points.T).astype(int)
+    np.testing.assert_array_equal(STORED[y, x], upright[rows, columns])
+    back = turned_points(np.column_stack([x, y]), turn, STORED.shape[::-1])
+    np.testing.assert_array_equal(back, points[:, :2])
+
+
+def test_the_page_turns_photos_and_shrinks_large_ones(tmp_path):
+    y, x = np.mgrid[0:480, 0:640]
+    pixels = np.where((x > 400) & (y > 300), 200, 50).astype(np.uint8)  # a bright corner
+    data = photo_file(pixels, 6)
+    photo = decode(data, "p", ExploreSettings(upload_pixels=40_000))  # of 307,200: by 3
+    assert photo.gray.shape == (214, 160)
+    assert photo.facts["shrunk"] == 3
+    with Image.open(io.BytesIO(photo.jpeg)) as shown:
+        assert shown.size == (160, 214)
+    (tmp_path / "p.png").write_bytes(data)
+    stored = read_gray(tmp_path / "p.png")
+    corner = np.argwhere(photo.gray > 150)  # rows and columns of the bright pixels, upright
+    for row, column in (corner.min(0) + 2, corner.max(0) - 2):
+        x, y, _ = photo.to_file @ [column, row, 1]
+        assert stored[round(y), round(x)] == 200
+    assert len(corner) == pytest.approx((pixels == 200).sum() / 9, rel=0.03)
+
+
+def test_48_million_pixels_are_shrunk_not_refused():
+    photo = decode(photo_file(np.zeros((6048, 8064), np.uint8), 1, "JPEG"), "p", ExploreSettings())
+    assert (photo.facts["width"], photo.facts["height"], photo.facts["shrunk"]) == (4032, 3024, 2)
+
+
+def test_pictures_of_matches_are_upright(tmp_path):
+    a = np.random.default_rng(0).integers(0, 255, (60, 80, 3), np.uint8)
+    (tmp_path / "a.png").write_bytes(photo_file(a, 8))
+    (tmp_path / "b.png").write_bytes(photo_file(a, 1))
+    points = np.array([[5.0, 10.0], [70.0, 50.0]])
+    frames, rows = Frames(points, np.tile(np.eye(2), (2, 1, 1))), np.eye(2, dtype=np.float32)
+    features = Features(frames, rows, np.ones(2, np.float32), (80, 60), "sift")
+    found = ImageMatches((features,) * 2, Matches(np.array([[0, 0], [1, 1]]), np.zeros(2), np.zeros(2)), None, {})
+    save_picture(found, tmp_path / "a.png", tmp_path / "b.png", tmp_path / "found.png")
+    upright = np.rot90(a)
+    turned_by_hand = np.column_stack([points[:, 1], 79 - points[:, 0]])
+    expected = draw_matches(upright, a, turned_by_hand, points, None, "sift")
+    np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "found.png")), expected)
