@@ -67,7 +67,8 @@ def running_cluster():
     paths = [str(ROOT), str(ROOT / "tests" / "collection"), os.environ.get("PYTHONPATH", "")]
     short = tempfile.TemporaryDirectory(prefix="mkray", ignore_cleanup_errors=True)  # sockets are made below it
     with pytest.MonkeyPatch.context() as patch, short as folder:
-        for name, value in {**QUICK, "PYTHONPATH": os.pathsep.join(filter(None, paths))}.items():
+        Path(folder, "ray").mkdir()  # Ray notes the address of the cluster there, and does not make the folder
+        for name, value in {**QUICK, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "RAY_TMPDIR": folder}.items():
             patch.setenv(name, value)
         cluster = TwoNodes(folder)
         try:
