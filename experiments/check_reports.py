@@ -14,6 +14,7 @@ import json
 import re
 import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent / "paper"))
+import verdict_rates
 import verdicts
 
 ROOT = Path(__file__).parents[1]
@@ -222,13 +224,47 @@ def verdict(claim: str) -> str:
 
 def decides(claim: str) -> str:
     """The comparison that decided, with its interval."""
-    return verdicts.text(verdicts.deciding(claim))
+    return verdicts.deciding(claim)
 
 
-def rate(claim: str, scenario: str, *said: str) -> str:
+def needed(claim: str) -> str:
+    """What every interval of a claim has to show."""
+    return verdicts.CLAIMS[claim].needed
+
+
+def _share(claim: str, scenario: str, said: Sequence[str]) -> float:
     """How often models of a scenario get one of these verdicts, in percent."""
     found = read("verdict_rates")["rates"][claim][scenario]
-    return f"{100 * sum(found.get(one, 0.0) for one in said):.0f}"
+    return 100 * sum(found.get(one, 0.0) for one in said)
+
+
+def wrong(claim: str, scenario: str = "equal") -> str:
+    """How often models of a scenario get a verdict that is wrong."""
+    return f"{100 - _share(claim, scenario, verdict_rates.right_verdicts(verdicts.CLAIMS[claim], scenario)):.0f}"
+
+
+def found(claim: str, *scenarios: str) -> str:
+    """How often a difference of each scenario is found: the claim holds, or does not where it claims no gain."""
+    wanted = verdicts.FAILS if "worse" in scenarios[0] or verdicts.CLAIMS[claim].rule == "no gain" else verdicts.HOLDS
+    return " / ".join(f"{_share(claim, scenario, [wanted]):.0f}" for scenario in scenarios)
+
+
+def rate(claim: str, scenario: str, said: str) -> str:
+    """How often models of a scenario get this verdict."""
+    return f"{_share(claim, scenario, [said]):.0f}"
+
+
+def edge(claim: str) -> str:
+    """How often a claim of no gain, or of being about as good, holds with the truth at its margin."""
+    scenario = "a margin better" if verdicts.CLAIMS[claim].rule == "no gain" else "a margin worse"
+    return rate(claim, scenario, verdicts.HOLDS)
+
+
+def precise(claim: str) -> str:
+    """How often the verdict is the right one with a hundredth of the noise, in the worst scenario."""
+    rules, scenarios = verdicts.CLAIMS[claim], verdict_rates.clear_scenarios(verdicts.CLAIMS[claim])
+    right = {name: set(verdict_rates.right_verdicts(rules, name)) - {verdicts.OPEN} for name in scenarios}
+    return f"{min(_share(claim, f'{name}, precise', sorted(said)) for name, said in right.items()):.0f}"
 
 
 # Pairs of photos
@@ -286,7 +322,7 @@ FORMULAS = {
     formula.__name__: formula
     for formula in (
         *(mean, first, every, spread, two, minus, gap, gaps, fpr, fpr_gap, tolerance, photos, poses),
-        *(loss, verdict, decides, rate, seconds),
+        *(loss, verdict, decides, needed, wrong, found, rate, edge, precise, seconds),
     )
 }
 

@@ -27,7 +27,7 @@ ENCODED = {
 CANDIDATES = {
     "fc": ("full/fc-n32", "fair/fc"),
     **ENCODED,
-    **{name: (f"full/{name}-n32", f"fair/{name}") for name in ("sum", "sum-batch", "sum-m", "sum-m-plain")},
+    **{name: (f"full/{name}-n32", f"fair/{name}") for name in ("sum", "sum-batch", "sum-m", "sum-m-plain", "concat")},
 }
 
 

@@ -27,7 +27,7 @@ def new_figure(width: float, height: float) -> "Figure":
 def mathtext(symbol: str) -> str:
     """A symbol of the paper, such as ⋆ψ^c, in matplotlib's notation."""
     base, caret, raised = symbol.partition("^")
-    star = r"{}^\star" * base.startswith("⋆")
+    star = r"\bigstar" * base.startswith("⋆")
     return rf"${star}\psi^{{{raised}}}$" if caret else symbol
 
 

@@ -109,7 +109,7 @@ def _symbol(method: ReportedMethod) -> str:
 def _kind(method: ReportedMethod) -> tuple[str, str, str | None]:
     """What the legend calls it, its colour, and its hatch."""
     if method.configuration.startswith("fc-"):  # the paper's baseline
-        return "fc (HardNet+)", ORANGE, None
+        return "fc, fully connected (HardNet+)", ORANGE, None
     if method.is_ours:
         return "this package", BLUE, None
     if method.hand_crafted:

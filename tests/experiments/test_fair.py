@@ -32,7 +32,7 @@ def test_what_decides_most_is_trained_first_with_all_its_seeds():
     assert names[:3] == ["dual-s2-kappa8-seed0", "fc-seed0", "dual-s1-kappa1-seed0"]
     first = [name for name in names if name.startswith(("fc-seed", "dual-s1-kappa1-seed", "dual-s2-kappa8-seed"))]
     assert max(map(names.index, first)) < min(names.index(name) for name in names if name.startswith("sum"))
-    assert len(names) == len(set(names)) == 72
+    assert len(names) == len(set(names)) == 75
 
 
 @pytest.mark.parametrize("job", FAIR, ids=lambda job: job.name)
