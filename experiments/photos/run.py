@@ -4,9 +4,10 @@
 
 DATA holds `scenes/<scene>/` with images/ and sparse/ (see `matchkernel evaluate photos`). BASELINES holds other
 people's weights (desdis-8.pth, desdis-16.pth, desdis-32.pth, keynet.pth, AffNet.pth, OriNet.pth) and further weights of
-ours (*.safetensors). Steps are those of candidates.json; `test` was scored once, `seconds` is the processor time of one
-photo in one thread. Results go to `<results>/photos_<step>.json`; what is there is not measured again. `--seconds 540`
-starts nothing new after nine minutes. taken.json holds what the rules of the report chose.
+ours (*.safetensors). Steps are those of candidates.json; `test` was scored once, `turned` is scored on the scenes that
+turned_scene.py makes of the validation scenes, in DATA/scenes, and `seconds` is the processor time of one photo in one
+thread. Results go to `<results>/photos_<step>.json`; what is there is not measured again. `--seconds 540` starts
+nothing new after nine minutes. taken.json holds what the rules of the report chose.
 
 The error of a pose is kept as one character, once for each order of the matches of a pair: "1" for at most 1 degree,
 ... "9", "a" for at most 10, "-" for more or for no pose at all.
@@ -40,7 +41,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results"
 STEPS = json.loads((HERE / "candidates.json").read_text(encoding="utf-8"))
 SCENES = STEPS.pop("scenes")
-BUDGET, MOST_PAIRS = 2000, 30  # keypoints of a photo, pairs of a training scene
+BUDGET, MOST_PAIRS = 2000, {"training": 30, "turned": 12}  # keypoints of a photo, pairs of a scene by its group
 # The keypoints before any choice of this study, whatever the defaults of the package are by now.
 BASE = Detector(
     keypoints=BUDGET, choice="strongest", orientations="all", contrast=0.04, edge=10.0, upright=False, magnification=8.0
@@ -120,8 +121,8 @@ def score_poses(
             for one in wanted
             if group in groups_of(options.step, one.method) and not set(names) <= set(scenes_of(rows, one.key))
         ]
-        most = MOST_PAIRS if group == "training" else None
-        scenes = [read_scene(options.data / "scenes" / name, most_pairs=most) for name in names] if missing else []
+        folders = [options.data / "scenes" / name for name in names] if missing else []
+        scenes = [read_scene(folder, most_pairs=MOST_PAIRS.get(group)) for folder in folders]
         about["scenes"] = {**about.get("scenes", {}), **sizes_of(scenes, about.get("scenes", {}), path)}
         about |= {"format": 1, "protocol": vars(Candidate("", {}, "").protocol)}
         for start in range(0, len(missing), options.batch):
@@ -142,8 +143,8 @@ def score_poses(
 
 def groups_of(step: str, method: str) -> tuple[str, ...]:
     """The groups of scenes that a method is scored on: our weights were trained on the training scenes."""
-    if step == "test":
-        return ("test",)
+    if step in ("test", "turned"):
+        return (step,)
     if step == "matchers":
         return ("validation", "test")
     return ("training", "validation") if step == "keypoints" and method in NOT_OURS else ("validation",)

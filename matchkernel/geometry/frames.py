@@ -48,6 +48,16 @@ class Frames:
         turns = np.stack([np.stack([cos, -sin], -1), np.stack([sin, cos], -1)], -2)
         return cls(np.asarray(centers), turns.reshape(-1, 2, 2) * np.asarray(half_widths).reshape(-1, 1, 1))
 
+    @classmethod
+    def of_points(cls, centers: np.ndarray) -> "Frames":
+        """Squares of half width 1 for points whose size and direction are not known."""
+        return cls(centers, np.tile(np.eye(2), (len(centers), 1, 1)))
+
+    @property
+    def are_points(self) -> bool:
+        """True if there are frames and all have half width 1: sizes are not known."""
+        return len(self) > 0 and np.allclose(self.half_widths, 1, rtol=0, atol=1e-6)
+
     @property
     def half_widths(self) -> np.ndarray:
         """(K,) half the side of a square of the same area: sqrt|det A|."""

@@ -58,6 +58,8 @@ def match_in_context(
         is_bad = ~(np.isfinite(frames.centers).all(1) & np.isfinite(frames.shapes).all((1, 2)))
         if is_bad.any():
             raise ArgumentError(f"keypoint {int(is_bad.argmax())} of {side} has a place or region that is not finite")
+        if frames.are_points:
+            raise ArgumentError(f"keypoints of {side} have no sizes, without which they cannot be judged in context")
     found = find_candidates(a.descriptors, b.descriptors, int(facts["candidates"]), int(facts["top"]))
     if not len(found.indices):
         return Matches(np.empty((0, 2), np.int64), np.empty(0), np.empty(0))

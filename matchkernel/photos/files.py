@@ -174,7 +174,7 @@ def read_features(path: str | Path, image_name: str, *, need_regions: bool = Tru
         elif need_regions:
             raise FileError(f"{path}: features of {image_name} have no scales")
         else:
-            frames = Frames(centers, np.tile(np.eye(2), (K, 1, 1)))
+            frames = Frames.of_points(centers)
         return Features(frames, descriptors, scores, (int(width), int(height)), model, settings)
 
 

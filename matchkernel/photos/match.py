@@ -225,6 +225,8 @@ def align_matches(matches: Matches, a: Features, b: Features, image_a: np.ndarra
         image_a: (H, W) gray, uint8 or float32.
         image_b: the same of B.
     """
+    if a.frames.are_points or b.frames.are_points:
+        raise ArgumentError(f"keypoints of {a.model} have no sizes, without which points cannot be aligned")
     ends = a.frames[matches.indices[:, 0]], b.frames[matches.indices[:, 1]]
     return replace(matches, aligned=align_points(image_a, image_b, *ends))
 

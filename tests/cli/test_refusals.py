@@ -12,6 +12,8 @@ from commands import good, refused, run
 from made_images import save, texture, turned, write_bad_images
 from PIL import Image
 
+from matchkernel.runtime.context import SHIPPED
+
 PHOTO_PAIR = "photos/0.png photos/1.png --keypoints 50"
 PATCHES, STRIPS = "evaluate phototourism one -o new", "evaluate hpatches strips -o new"
 REFUSED = f"""
@@ -72,6 +74,9 @@ match {PHOTO_PAIR} --model rootsift --engine torch
 match {PHOTO_PAIR} --model sift --untrained
 match {PHOTO_PAIR} --geometry none --guided
 match {PHOTO_PAIR} --model sift --align --guided
+match {PHOTO_PAIR} --model dual --matcher context -o m.png              # rows of another model
+match {PHOTO_PAIR} --matcher context:seed0.safetensors -o m.png         # weights of a descriptor
+match {PHOTO_PAIR} --matcher context:cut.safetensors -o m.png
 match {PHOTO_PAIR} --keynet keynet.pth --contrast 0.02
 match {PHOTO_PAIR} --keynet keynet.pth --edge 9
 
@@ -107,6 +112,9 @@ match-pairs rows.h5 blank.txt -o m.h5
 match-pairs rows.h5 pairs.txt -o m.csv
 match-pairs rows.h5 pairs.txt -o m.h5 --filter odd
 match-pairs rows.h5 pairs.txt -o m.h5 --matcher context:missing.safetensors
+match-pairs rows.h5 pairs.txt -o m.h5 --matcher context                 # rows of another model
+match-pairs points.h5 pairs.txt -o m.h5 --matcher context               # without scales
+match-pairs nan.h5 pairs.txt -o m.h5 --matcher context
 colmap photos -o w --matcher context:rows.h5.safetensors
 match-pairs rows.h5 pairs.txt -o m.h5 --on cluster
 match-pairs rows.h5 pairs.txt -o m.h5 --guided
@@ -223,6 +231,8 @@ evaluate hpatches --descriptors nowhere --tasks strips/tasks -o new
 
 evaluate photos scene --model rootsift --filter nearest
 evaluate photos scene --model rootsift --matcher context:missing.safetensors
+evaluate photos scene --model rootsift --matcher context
+evaluate photos scene --model aliked-n16 --align
 evaluate photos scene --model rootsift --filter ratio:2
 evaluate photos scene --model rootsift --pixels 0
 evaluate photos scene --model rootsift --repeats 0
@@ -259,6 +269,13 @@ def inputs(place, rendered):
     for name in ("rows", "rows.h5"):
         good("extract", folder / "photos", "-o", folder / name, "--model", "rootsift", "--keypoints", 50)
     damage_descriptors(folder / "rows.h5", folder / "damaged.h5")
+    good("extract", folder / "photos", "-o", folder / "nan.h5", "--keypoints", 20)
+    shutil.copy(folder / "nan.h5", folder / "points.h5")
+    with h5py.File(folder / "nan.h5", "a") as nan, h5py.File(folder / "points.h5", "a") as points:
+        nan["0.png"]["keypoints"][3] = np.nan
+        for name in ("0.png", "1.png"):
+            del points[name]["scales"]
+    (folder / "cut.safetensors").write_bytes((SHIPPED / "light-wide.safetensors").read_bytes()[:5000])
     return folder
 
 

@@ -17,9 +17,10 @@ from matchkernel.geometry.frames import Frames
 from matchkernel.photos.context import find_candidates, find_matcher, inputs, match_in_context
 from matchkernel.photos.extract import extract
 from matchkernel.photos.features import Features
-from matchkernel.photos.match import Filter, match, parse_filter
+from matchkernel.photos.match import Filter, align_matches, match, parse_filter
 from matchkernel.runtime.context import SHIPPED, read_context
 from matchkernel.storage.arrays import Stored, digest
+from matchkernel.storage.images import read_gray
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +47,16 @@ def random_features(count, like, seed=0, scale=1.0):
     frames = Frames.turned_squares(rng.uniform(0, 600, (count, 2)), rng.uniform(6, 60, count), rng.uniform(0, 6, count))
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     return Features(frames, unit, np.ones(count, np.float32), (600, 600), like.model, like.settings)
+
+
+def among_others(features, count, seed):
+    """So many keypoints: the first ones of the photo, or all of them among random ones."""
+    more = random_features(max(count - len(features), 0), features, seed)
+    frames = [np.concatenate([getattr(one.frames, name) for one in (features, more)]) for name in ("centers", "shapes")]
+    rows, scores = (
+        np.concatenate([getattr(one, name) for one in (features, more)]) for name in ("descriptors", "scores")
+    )
+    return replace(features, frames=Frames(*frames), descriptors=rows, scores=scores)[:count]
 
 
 def linear(tensors, name, x):
@@ -139,9 +150,14 @@ def test_keypoints_that_are_not_finite_are_refused(pair, part):
             match(a, b, filter="context")
 
 
-def test_ten_thousand_keypoints(pair):
-    a, b = (random_features(10_000, pair[0], seed) for seed in (0, 1))
-    assert len(match_in_context(a, b)) < 20
+@pytest.mark.parametrize("side", [0, 1])
+def test_keypoints_without_sizes_are_neither_judged_nor_aligned(pair, side):
+    given, found = list(pair), match(*pair, filter="ratio")
+    given[side] = replace(given[side], frames=Frames.of_points(given[side].keypoints))
+    with pytest.raises(ArgumentError, match=f"keypoints of {'AB'[side]} have no sizes"):
+        match(*given, filter="context")
+    with pytest.raises(ArgumentError, match="have no sizes"):
+        align_matches(found, *given, *(read_gray(FOLDER / name) for name in ("left.png", "right.png")))
 
 
 def test_unrelated_rows_have_hardly_any_matches(pair):
@@ -254,17 +270,23 @@ def test_weights_of_a_descriptor_are_no_matcher():
         read_context(SHIPPED.parent / "trained" / "tiny.safetensors")
 
 
-def test_torch_finds_the_same_matches(pair):
+@pytest.mark.parametrize("counts", [(0, 400), (400, 0), (1, 1), (1, 400), (2, 2), (400, 400), (10_000, 10_000)])
+def test_torch_finds_the_same_matches(pair, counts):
     import torch
 
     from matchkernel.model.context import ContextNetwork, Keypoints
 
     network = ContextNetwork.load(SHIPPED / "light-wide.safetensors").eval()
+    given = [
+        among_others(features, count, seed) for seed, (features, count) in enumerate(zip(pair, counts, strict=True))
+    ]
     sides = [
         Keypoints.of(*map(torch.from_numpy, (f.keypoints, f.orientations, f.scales, f.descriptors)), f.image_size)
-        for f in pair
+        for f in given
     ]
-    assert set(map(tuple, network.match(*sides)[0].tolist())) == pairs(match_in_context(*pair))
+    found = pairs(match_in_context(*given))
+    assert set(map(tuple, network.match(*sides)[0].tolist())) == found
+    assert len(found) > 50 or min(counts) < 400
 
 
 @pytest.fixture

@@ -84,6 +84,8 @@ def _open(spec: MethodSpec) -> PhotoMethod:
     elif name.startswith(PEERS) and not colon:
         from matchkernel.evaluation.photos.peers import open_peer
 
+        if spec.aligned:
+            raise ArgumentError(f"keypoints of {name} have no sizes, without which points cannot be aligned")
         method = open_peer(name, spec.detector.keypoints, spec.device)
     else:
         method = _at_keypoints(kind, name, spec)

@@ -70,7 +70,7 @@ def open_peer(name: str, keypoints: int, device: str | torch.device | None = Non
         else:
             with torch.inference_mode():
                 points, rows, scores = (found.float().cpu().numpy() for found in network(image.to(place)))
-        frames = Frames((points + 0.5) * factors - 0.5, np.tile(np.eye(2), (len(points), 1, 1)))
+        frames = Frames.of_points((points + 0.5) * factors - 0.5)
         return Features(frames, rows, scores, size, features, settings)
 
     if not matcher:
