@@ -5,8 +5,8 @@ python experiments/check_reports.py
 A checked table lies between `<!-- table: NAME -->` and `<!-- end -->` in a page of experiments/reports or docs, or in
 the README.
 `reports/tables.json` says how its cells follow from the files of experiments/results: a row has a source `FILE/JOB`,
-all trainings of a model, and a column a formula, the name of a function below with its arguments; "{}" is the source of
-the row. Cells of a column without a formula are not checked, such as names. Exits with 1 if a cell differs.
+all trainings of a model, and a column a formula, the name of a function below with its arguments; "{}" in them is the
+source of the row. Cells of a column without a formula are not checked, such as names. Exits with 1 if a cell differs.
 """
 
 import argparse
@@ -289,11 +289,14 @@ def photos(sources: str, column: str, scale: float) -> str:
     return " / ".join(f"{scale * homographies(file)[name][column]:.1f}" for file, name in pairs)
 
 
-def poses(source: str, scenes: list[str], limit: int = 10, other: str = "") -> str:
-    """mAA in percent ± its deviation over samples of pairs; with `other`, the difference to it on the same pairs."""
+def poses(source: str, scenes: list[str], limit: int = 10, other: str = "", others: Sequence[str] | None = None) -> str:
+    """mAA in percent ± its deviation over samples of pairs.
+
+    With `other`, the difference to it on the same pairs; with `others`, on the pairs of these scenes in their order.
+    """
     scores = _accuracy(source, scenes, limit)
     if other:
-        scores = [ours - theirs for ours, theirs in zip(scores, _accuracy(other, scenes, limit), strict=True)]
+        scores = [ours - theirs for ours, theirs in zip(scores, _accuracy(other, others or scenes, limit), strict=True)]
     random, total = np.random.default_rng(0), np.zeros(2000)
     for _, part in sorted(zip(scenes, scores, strict=True), key=lambda both: both[0]):
         total += part[random.integers(0, len(part), (2000, len(part)))].mean(1)
@@ -338,10 +341,12 @@ def wrong_cells(name: str, text: str, table: dict[str, Any]) -> list[str]:
         columns = source if isinstance(source, dict) else table["columns"]
         for column, formulas in columns.items():
             cell = row[head.index(column)].replace("**", "")
+            if cell == "–":
+                continue
             for formula, *arguments in formulas if isinstance(formulas[0], list) else [formulas]:
-                filled = [source if argument == "{}" else argument for argument in arguments]
+                filled = [part.replace("{}", str(source)) if isinstance(part, str) else part for part in arguments]
                 wanted = FORMULAS[formula](*filled)
-                if cell != "–" and not re.search(rf"(?<![\d.]){re.escape(wanted)}(?![\d.]*\d)", cell):
+                if not re.search(rf"(?<![\d.]){re.escape(wanted)}(?![\d.]*\d)", cell):
                     found.append(f"{name}, {row[label]}, {column}: {cell} instead of {wanted}")
     return found
 
