@@ -1,6 +1,6 @@
-"""Two versions of the package in one run: describing, matching, a collection and training, as users call them.
+"""Two versions of the package in one run: describing, matching, a collection, a large photo, training, as users do.
 
-    python benchmarks/before_after.py CHECKOUT [--only describe match collection training] [--repeats 5]
+    python benchmarks/before_after.py CHECKOUT [--only describe match collection page training] [--repeats 5]
 
 CHECKOUT is a folder with the version before, such as one that `git worktree add` made. Every job runs in a process of
 its own, the two versions in turns, so that a slow moment of the machine affects both. A ratio is now / before: below 1
@@ -32,6 +32,17 @@ start = clock()
 matchkernel.describe(patches, model, engine="{engine}", device=device)
 print(json.dumps(clock() - start))
 """
+LARGE_PHOTO = """
+import io, json, time
+from PIL import Image
+from matchkernel.explore.photos import decode
+from matchkernel.explore.settings import ExploreSettings
+file = io.BytesIO()
+Image.open("{photo}").resize((8064, 6048)).save(file, "JPEG", quality=90)
+start = time.process_time()
+decode(file.getvalue(), "photo", ExploreSettings())
+print(json.dumps(time.process_time() - start))
+"""
 
 Job = Callable[[Path, Path], dict[str, float]]  # of a checkout, in an empty folder -> what was measured
 
@@ -46,6 +57,12 @@ def match(model: str, checkout: Path, folder: Path) -> dict[str, float]:
     """Seconds and memory of the whole command for two photos."""
     photos = [FOLDER / "left.png", FOLDER / "right.png"]
     return cli(checkout, folder, "match", *photos, "--model", model, "--keypoints", KEYPOINTS, "--json")
+
+
+def large_photo(checkout: Path, folder: Path) -> dict[str, float]:
+    """Processor seconds until the page has a JPEG of 48 megapixels, which it shrinks by 2."""
+    code = LARGE_PHOTO.format(photo=FOLDER / "left.png")
+    return {"seconds": float(json.loads(run_command(["-c", code], checkout, folder)["output"]))}
 
 
 def collection(checkout: Path, folder: Path) -> dict[str, float]:
@@ -92,7 +109,8 @@ def jobs_of(gpu: bool) -> dict[str, Job]:
         )
     }
     found |= {f"match, {model}": partial(match, model) for model in ("light-wide", "tiny", "rootsift")}
-    return {**found, "collection": collection, "training, 40 steps": partial(training, 40, 64, "cpu")}
+    found |= {"collection": collection, "page, 48 megapixels": large_photo}
+    return {**found, "training, 40 steps": partial(training, 40, 64, "cpu")}
 
 
 def main() -> None:

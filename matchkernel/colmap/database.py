@@ -2,7 +2,7 @@
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,11 @@ KEYPOINTS = (
     " FROM keypoints JOIN images ON images.image_id = keypoints.image_id ORDER BY images.name"
 )
 GUESSED = "SELECT width || ' x ' || height, COUNT(*) FROM cameras WHERE prior_focal_length = 0 GROUP BY width, height"
+GUESSED_CAMERAS = (
+    "SELECT camera_id, MAX(width, height), params, MIN(name) FROM cameras JOIN images USING (camera_id)"
+    " WHERE prior_focal_length = 0 GROUP BY camera_id"
+)
+GUESS = 1.2  # of the longer side of a photo: the focal length that COLMAP begins with if it knows none
 KEYPOINT_COUNTS = "SELECT name, rows FROM keypoints JOIN images USING (image_id)"
 MAXIMUM_IMAGES = 2**31 - 1  # COLMAP numbers the pair of images i < j as i * MAXIMUM_IMAGES + j
 KEY_TABLE = "matchkernel"  # a table that COLMAP does not look at
@@ -76,6 +81,19 @@ def count_keypoints(database: str | Path) -> dict[str, int]:
 def sizes_without_focal_length(database: str | Path) -> dict[str, int]:
     """The sizes of the cameras whose focal length is only guessed, and the number of cameras of each."""
     return dict(_select(Path(database), GUESSED))
+
+
+def fill_in_focal_lengths(database: str | Path, read: Callable[[str], float | None]) -> None:
+    """Give cameras whose focal length is only guessed that of their first photo, in pixels, if `read` knows it."""
+    changed = []
+    for camera, side, data, name in _select(Path(database), GUESSED_CAMERAS):
+        parameters = np.frombuffer(data, "<f8").copy()
+        is_guess = np.isclose(parameters, GUESS * side)
+        if is_guess.any() and (focal_length := read(name)) is not None:
+            parameters[is_guess] = focal_length
+            changed.append((parameters.tobytes(), camera))
+    with _writing(database) as connection:
+        connection.executemany("UPDATE cameras SET params = ?, prior_focal_length = 1 WHERE camera_id = ?", changed)
 
 
 def read_matched_pairs(database: str | Path) -> list[MatchedPair]:

@@ -14,6 +14,7 @@ import numpy as np
 from matchkernel.colmap.converted import flat_names, link_photo, readable_photos
 from matchkernel.colmap.database import (
     count_matches,
+    fill_in_focal_lengths,
     has_key,
     numbered_images,
     read_image_names,
@@ -23,6 +24,7 @@ from matchkernel.colmap.database import (
     write_keypoints,
     write_matches,
 )
+from matchkernel.colmap.focal_lengths import read_focal_length
 from matchkernel.colmap.installed import MAPPERS, Command, find_colmap
 from matchkernel.colmap.model import read_reconstruction, rename_images
 from matchkernel.colmap.points import analyze, point_cloud, write_ply
@@ -33,6 +35,12 @@ from matchkernel.storage.work import Progress, Say, help_of, offscreen
 
 COUNTED = re.compile(r"\[(\d+)/(\d+)\]")
 REGISTERED = re.compile(r"Registering image #\d+ \((?:num_reg_\w+=)?(\d+)\)")
+# What the global mapper does one after the other, as it says "=== Running rotation averaging ===".
+GLOBAL_STEP = re.compile(r"=== Running (.+) ===")
+GLOBAL_STEPS = (
+    *("rotation averaging", "track establishment", "global positioning", "iterative bundle adjustment"),
+    "iterative retriangulation and refinement",
+)
 STACK = re.compile(r"@ |\*\*\*|PC: @")  # lines of the stack trace that COLMAP prints when it crashes
 USE_GPU = re.compile(r"--(Sift|Feature)(Extraction|Matching)\.use_gpu\b")  # Feature from COLMAP 3.13 on, without alias
 UNDISTORTER = "image_undistorter"
@@ -117,12 +125,16 @@ class Colmap:
             return 0
 
     def _report(self, line: str, total: int) -> None:
-        """Report the progress that a line of COLMAP tells: of the mapper, the photos that are in the model."""
-        counted, registered = COUNTED.search(line), REGISTERED.search(line)
-        if self.progress is not None and counted:
+        """Report the progress that a line of COLMAP tells: photos in the model, or steps of the global mapper."""
+        counted, registered, step = (form.search(line) for form in (COUNTED, REGISTERED, GLOBAL_STEP))
+        if self.progress is None:
+            return
+        if counted:
             self.progress(int(counted[1]), int(counted[2]))
-        elif self.progress is not None and registered:
+        elif registered:
             self.progress(min(int(registered[1]), total), total)
+        elif step and step[1] in GLOBAL_STEPS:
+            self.progress(GLOBAL_STEPS.index(step[1]), len(GLOBAL_STEPS))
 
     def reconstruct(self, photos: MatchedPhotos, mapper: str, say: Say) -> Models:
         """Import photos with their keypoints and matches, verify these, and map."""
@@ -138,6 +150,8 @@ class Colmap:
                 taken = self._import(images, named, photos.cameras)
             for name in sorted(name for name in photos.names if named[name] not in taken):
                 say(f"skipped {name}: COLMAP's feature_importer did not take it in")
+            files = {named[name]: photos.folder / name for name in photos.names}
+            fill_in_focal_lengths(self.database, lambda name: read_focal_length(files[name]))
             self._advise_one_camera(say)
             self._verify(photos, {name: named[name] for name in photos.names if named[name] in taken})
             write_key(self.database, photos.key)

@@ -4,7 +4,7 @@ import io
 import re
 import warnings
 from contextlib import contextmanager, nullcontext
-from math import ceil
+from math import ceil, gcd
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ HEIC_SUFFIXES = (".heic", ".heif")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".webp", *HEIC_SUFFIXES)  # photos
 FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "PPM", "GIF", "WEBP")  # others, such as EPS, would start another program
 HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")  # after "ftyp" at byte 4
+EXIF_START = b"Exif\0\0"  # of a header in a JPEG
 COLOURED = ("RGB", "RGBA", "P", "CMYK", "YCbCr")  # modes of Pillow
 MARKER = re.compile(rb"\xff+([^\x00\xff\xd0-\xd7])", re.DOTALL)  # of JPEG; the others occur inside a scan
 SCAN, END = 0xDA, 0xD9
@@ -89,11 +90,15 @@ def decode_photo(data: bytes, name: str, *, max_pixels: int, preview_side: int) 
         (H, W) uint8 gray, a JPEG to look at, and (3, 3), from pixels of the gray array to those of read_gray.
     """
     with decode(io.BytesIO(data), name) as image:
-        gray, shown = to_gray(image, name), _shown(image, name)
-        turn, factor = turn_of(image), ceil((image.width * image.height / max_pixels) ** 0.5)
+        factor = ceil((image.width * image.height / max_pixels) ** 0.5)
+        by_decoder = _shrunk_by_decoder(image, factor)
+        shown = _shown(image, name)
+        turn = turn_of(image)
         if factor > 1:
-            shown = shown.reduce(factor)
+            shown = shown.reduce(factor // by_decoder)
             gray = np.asarray(shown.convert("L"))
+        else:
+            gray = to_gray(image, name)
         gray = np.ascontiguousarray(turned(gray, turn))
         shown.thumbnail((preview_side, preview_side))
         shown = _pillow().fromarray(np.ascontiguousarray(turned(np.asarray(shown), turn)))
@@ -102,10 +107,19 @@ def decode_photo(data: bytes, name: str, *, max_pixels: int, preview_side: int) 
     return gray, _encoded(shown, format="JPEG", quality=85), enlarged @ to_stored(turn, *gray.shape[::-1])
 
 
+def _shrunk_by_decoder(image: "Image.Image", factor: int) -> int:
+    """Let the decoder of a JPEG shrink it by 2, 4 or 8 if that divides the factor; returns by how much."""
+    width, part = image.width, gcd(factor, 8)
+    image.draft(None, (image.width // part, image.height // part))
+    return part if image.width < width else 1
+
+
 def as_jpeg(path: str | Path) -> bytes:
     """A photo of any format as the contents of a JPEG file, with its EXIF header, which contains the focal length."""
     with open_image(Path(path)) as image:
         exif = image.info.get("exif") or b""
+        if exif and not exif.startswith(EXIF_START):  # of a WebP
+            exif = EXIF_START + exif
         return _encoded(_shown(image, path), format="JPEG", quality=95, exif=exif)
 
 

@@ -3,6 +3,7 @@
 import sqlite3
 import subprocess
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,9 +17,12 @@ from PIL.TiffImagePlugin import IFDRational
 from matchkernel.collection.extract import extract_images
 from matchkernel.collection.given_features import settings_of_features
 from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
+from matchkernel.colmap.focal_lengths import read_focal_length
 from matchkernel.colmap.georeference import read_gps, write_gps
+from matchkernel.colmap.installed import find_colmap
 from matchkernel.colmap.model import read_reconstruction
 from matchkernel.colmap.program import Colmap
+from matchkernel.errors import MissingExtraError
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.extract import open_describer
 from matchkernel.storage.work import offscreen
@@ -73,12 +77,12 @@ def test_settings_that_are_given_are_not_those_of_the_features(photos_cc0, tmp_p
 
 
 @on_each_colmap
-def test_intrinsics_are_those_of_exif(photos_cc0, tmp_path):
+def test_intrinsics_are_those_of_exif_in_every_format(photos_cc0, tmp_path):
     """28 mm on film of 36 x 24 mm: about 400 pixels of 500; photos of one camera need no hint."""
     images = tmp_path / "images"
     images.mkdir()
-    for path in (photos_cc0 / "images").iterdir():
-        with_exif(path, images / path.name, focal=28, place=(46.5, 6.5, 400.0))
+    for path, suffix in zip(sorted((photos_cc0 / "images").iterdir()), (".jpg", ".png", ".webp"), strict=True):
+        with_exif(path, images / (path.stem + suffix), focal=28, place=(46.5, 6.5, 400.0))
     said = []
     found = reconstruct(images, tmp_path / "ws", "rootsift", SETTINGS, say=said.append)
     assert found.registered == 3
@@ -134,3 +138,22 @@ def test_the_mapper_of_the_program_reports_photos_in_the_words_of_old_and_new_ve
     for line in ("Registering image #12 (3)", "Registering image #5 (num_reg_frames=4)", "Retriangulation", "[2/9]"):
         colmap._report(line, 12)
     assert seen == [(3, 12), (4, 12), (2, 9)]
+
+
+def test_the_global_mapper_makes_the_model_and_reports_its_steps(scene, tmp_path):
+    try:
+        find_colmap("global")
+    except MissingExtraError:
+        pytest.skip("this COLMAP has no global mapper")
+    seen, how = [], replace(SETTINGS, mapper="global", single_camera=True)
+    found = reconstruct(scene, tmp_path / "ws", "rootsift", how, progress=lambda *numbers: seen.append(numbers))
+    assert (found.registered, found.error < 0.5) == (6, True)
+    assert [done for done, total in seen if total == 5] == [0, 1, 2, 3, 4]
+
+
+@given(st.binary(max_size=300))
+def test_any_exif_header_is_a_focal_length_or_none(tmp_path_factory, content):
+    path = tmp_path_factory.getbasetemp() / "odd.png"
+    Image.new("L", (8, 8)).save(path, exif=b"Exif\0\0MM\0*\0\0\0\x08" + content)
+    found = read_focal_length(path)
+    assert found is None or 0 < found < 2000

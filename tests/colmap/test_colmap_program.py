@@ -29,10 +29,10 @@ esac
 TAKES_IN_ALL = """import sqlite3, sys
 given = dict(zip(sys.argv[2::2], sys.argv[3::2]))
 with sqlite3.connect(given["--database_path"]) as database:
-    database.execute("CREATE TABLE images (image_id INTEGER PRIMARY KEY, name TEXT)")
+    database.execute("CREATE TABLE images (image_id INTEGER PRIMARY KEY, name, camera_id)")
     database.execute("CREATE TABLE keypoints (image_id INTEGER PRIMARY KEY, rows INTEGER, cols INTEGER, data BLOB)")
     database.execute("CREATE TABLE matches (pair_id INTEGER PRIMARY KEY, rows INTEGER, cols INTEGER, data BLOB)")
-    database.execute("CREATE TABLE cameras (width INTEGER, height INTEGER, prior_focal_length INTEGER)")
+    database.execute("CREATE TABLE cameras (camera_id, width, height, params, prior_focal_length)")
     names = open(given["--image_list_path"]).read().splitlines()
     database.executemany("INSERT INTO images (name) VALUES (?)", [(name,) for name in names])
 """

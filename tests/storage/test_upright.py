@@ -4,6 +4,7 @@ import io
 
 import numpy as np
 import pytest
+from made_images import texture
 from PIL import Image, ImageOps
 
 from matchkernel.explore.photos import decode
@@ -12,7 +13,7 @@ from matchkernel.geometry.frames import Frames
 from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.pipeline import ImageMatches
 from matchkernel.plots.matches import draw_matches, save_picture
-from matchkernel.storage.images import read_gray
+from matchkernel.storage.images import as_jpeg, read_gray
 from matchkernel.storage.upright import AS_STORED, ORIENTATION, TURNS, to_stored, turn_of, turned, turned_points
 
 STORED = np.arange(24, dtype=np.uint8).reshape(4, 6) * 10
@@ -26,13 +27,20 @@ def photo_file(pixels, orientation, kind="PNG"):
 
 
 @pytest.mark.parametrize("orientation", [*range(1, 9), 0, 77])
-@pytest.mark.parametrize("kind", ["PNG", "TIFF"])  # Pillow turns TIFF by itself
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "JPEG", "WEBP"])  # Pillow turns TIFF by itself
 def test_a_photo_is_turned_as_its_header_says(orientation, kind):
     with Image.open(io.BytesIO(photo_file(STORED, orientation, kind))) as image:
         expected = np.asarray(ImageOps.exif_transpose(image))
     with Image.open(io.BytesIO(photo_file(STORED, orientation, kind))) as image:
         pixels, turn = np.asarray(image), turn_of(image)
     np.testing.assert_array_equal(turned(pixels, turn), expected)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+def test_the_jpeg_of_a_photo_keeps_its_header(kind, tmp_path):
+    (tmp_path / "p").write_bytes(photo_file(STORED, 6, kind))
+    with Image.open(io.BytesIO(as_jpeg(tmp_path / "p"))) as image:
+        assert turn_of(image) == TURNS[6]
 
 
 @pytest.mark.parametrize("turn", [AS_STORED, *TURNS.values()])
@@ -67,6 +75,21 @@ def test_the_page_turns_photos_and_shrinks_large_ones(tmp_path):
 def test_48_million_pixels_are_shrunk_not_refused():
     photo = decode(photo_file(np.zeros((6048, 8064), np.uint8), 1, "JPEG"), "p", ExploreSettings())
     assert (photo.facts["width"], photo.facts["height"], photo.facts["shrunk"]) == (4032, 3024, 2)
+
+
+@pytest.mark.parametrize("factor", [2, 3, 4, 5, 6, 8, 12])
+@pytest.mark.parametrize("colour", [False, True])
+def test_what_the_decoder_shrinks_has_the_places_and_gray_values_of_what_is_shrunk_after(factor, colour):
+    pixels = texture(1, 403, 501)
+    file = photo_file(np.dstack([pixels, pixels, 255 - pixels]) if colour else pixels, 1, "JPEG")
+    limits = ExploreSettings(upload_pixels=403 * 501 // factor**2 + 1)
+    photo = decode(file, "p", limits)
+    with Image.open(io.BytesIO(file)) as image:
+        stored = Image.fromarray(np.asarray(image))
+    expected = np.asarray(stored.reduce(factor).convert("L")).astype(int)
+    assert photo.gray.shape == expected.shape
+    assert np.abs(photo.gray - expected).mean() < 1
+    np.testing.assert_array_equal(photo.to_file[:2, 2], (factor - 1) / 2)
 
 
 def test_pictures_of_matches_are_upright(tmp_path):
