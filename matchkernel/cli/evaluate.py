@@ -2,8 +2,8 @@
 
 import json
 import os
-import shutil
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -241,6 +241,7 @@ def photos(
     from matchkernel.evaluation.results import check_files, check_target
     from matchkernel.model.precision import open_device
     from matchkernel.storage.files import check_folder
+    from matchkernel.storage.folders import work_folder_of
 
     detectors = [replace(detector, keypoints=number) for number in budget or [detector.keypoints]]
     options = {"device": device, "engine": engine, "guided": guided, "aligned": align}
@@ -249,22 +250,20 @@ def photos(
     if work is not None:
         check_folder(work, *scenes)
     cores = (os.cpu_count() or 1) if open_device(device).type == "cpu" else 1
-    parts = out.with_name(f"{out.name}.work") if out is not None and work is None else None
-    with progress_bar("reading", resumes=work or parts) as bar:
-        results = evaluate_photos(
-            read_scenes(scenes, shared_points=shared_points, most_pairs=most_pairs, pairs=pairs),
-            specs,
-            Protocol(pixels, repeats, estimator),
-            work=work or parts,
-            workers=workers or cores,
-            threads_each=threads,
-            check_plans=partial(check_files, out),
-            say=bar.show,
-            progress=bar,
-        )
-    _finish(results, out, as_json)
-    if parts is not None:
-        shutil.rmtree(parts, ignore_errors=True)
+    with nullcontext(work) if work or out is None else work_folder_of(out) as folder:
+        with progress_bar("reading", resumes=folder) as bar:
+            results = evaluate_photos(
+                read_scenes(scenes, shared_points=shared_points, most_pairs=most_pairs, pairs=pairs),
+                specs,
+                Protocol(pixels, repeats, estimator),
+                work=folder,
+                workers=workers or cores,
+                threads_each=threads,
+                check_plans=partial(check_files, out),
+                say=bar.show,
+                progress=bar,
+            )
+        _finish(results, out, as_json)
 
 
 def _photo_methods(

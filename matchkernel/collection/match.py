@@ -171,23 +171,23 @@ def _tasks(
 ) -> tuple[list[PairTask], dict[str, str]]:
     """Pairs with the keys of their matches; and the images without features, whose pairs are left out."""
     digests, missing = _feature_digests(files, {name for pair in pairs for name in pair})
-    for reason in islice(missing.values(), LINES):
-        say(f"skipped {reason}")
-    if len(missing) > LINES:
-        say(f"skipped {len(missing) - LINES:,} more images without usable features")
     how = _recorded(settings)
     tasks = [
         PairTask(a, b, key_of(__version__, a, digests[a], b, digests[b], how))
         for a, b in pairs
         if a in digests and b in digests
     ]
+    if pairs and not tasks:
+        names = [name for name in files.names if name not in missing]  # the images may have other names there
+        hint = f"; it has {', '.join(names[:2])}{', ...' * (len(names) > 2)}" if names else ""
+        raise FileError(f"{files.path}: has the features of no pair: {next(iter(missing.values()))}{hint}")
     if tasks:
         first = files.load(tasks[0].a)
         settings.filter.check_recorded(first.model, first.settings)
-    elif pairs:
-        names = [name for name in files.names if name not in missing]  # the images may have other names there
-        hint = f"; it has {', '.join(names[:2])}{', ...' * (len(names) > 2)}" if names else ""
-        raise FileError(f"{files.path}: has the features of no pair{hint}")
+    for reason in islice(missing.values(), LINES):
+        say(f"skipped {reason}")
+    if len(missing) > LINES:
+        say(f"skipped {len(missing) - LINES:,} more images without usable features")
     return tasks, missing
 
 

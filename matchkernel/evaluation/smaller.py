@@ -20,7 +20,7 @@ from matchkernel.model.weights import state_digest
 from matchkernel.photos.adapters.onnx import metadata_of, prepare
 from matchkernel.runtime.config import INT8
 from matchkernel.runtime.graph import Ranges, descriptor_file
-from matchkernel.runtime.onnx import FILE, OnnxEngine
+from matchkernel.runtime.onnx import FILE, LARGEST, OnnxEngine
 from matchkernel.storage.files import check_output, replacing
 
 CALIBRATION, HELD_OUT = 1024, 4000  # maximum numbers of patches, of all sets together
@@ -143,6 +143,7 @@ def export_int8(
     N = found.ranges.patch_size
     strings = metadata_of(model, N, INT8, card)
     strings["calibrated_on"] = ", ".join(found.ranges.calibrated_on)
+    strings[LARGEST] = repr(found.ranges.limits.patches)
     content = descriptor_file(folded_network(model, N), strings, found.ranges.limits)
     with replacing(path) as part:
         part.write_bytes(content)

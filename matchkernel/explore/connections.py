@@ -10,16 +10,18 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 CONNECTIONS = 100
 SHARE_OF_FILES = 4  # of the files that the process may open, one of so many may be a connection
 SECONDS_FOR_HEADERS = 10.0
+SECONDS_TO_READ = 60.0  # for those who are sent more than their system keeps for them
 SECONDS_TO_FINISH = 2
 
 
 class Connection(H11Protocol):
-    """Closed when the headers of a request take too long, or when it waits for one and another takes its place."""
+    """Closed when headers take too long, an answer is not read, or it waits and another takes its place."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._opened = self.loop.time()
         self._deadline: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
 
     @property
     def is_waiting(self) -> bool:
@@ -41,10 +43,26 @@ class Connection(H11Protocol):
         super().data_received(data)
         self._watch()
 
+    def pause_writing(self) -> None:
+        """Wait for the reader of an answer for a limited time."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(SECONDS_TO_READ, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The answer is being read."""
+        super().resume_writing()
+        self._stop_unread()
+
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clock."""
+        """Stop the clocks."""
         super().connection_lost(exc)
         self._stop()
+        self._stop_unread()
+
+    def _stop_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def _watch(self) -> None:
         if not self.is_waiting:

@@ -36,8 +36,7 @@ ATTRIBUTE = "matchkernel"  # the HDF5 attribute that holds model and settings, o
 CHECKSUM = "matchkernel_crc32"  # the HDF5 attribute that tells features which were edited
 UNCERTAINTY = 1.0  # pixels; hloc's value for DoG
 MAX_COMPRESSION_RATIO = 1032  # of gzip: a dataset may claim at most this many times the bytes of its file
-HDF5_VERSIONS = ("v110", "v110")  # since HDF5 1.10 all structures of a file have checksums
-MIN_CHECKSUM_BYTES = 1024  # datasets of this size or more have checksums of their values as well
+HDF5_VERSIONS = ("v110", "v110")  # since HDF5 1.10 all structures of a file have checksums; values, as _write_array
 RESERVED_BYTES = 8_000_000  # of disk, left free while an HDF5 file is written
 GLOBAL = "global_descriptor"  # hloc's dataset
 DEEPEST = 32  # groups inside each other in an .h5
@@ -140,7 +139,7 @@ def _write_image(file: Any, name: str, features: Features) -> None:
     if not features.frames.are_squares.all():
         _write_array(group, "shapes", features.frames.shapes.astype(np.float32))  # scale and angle are not enough
     facts = {"model": features.model, "settings": dict(features.settings)}
-    group.attrs[ATTRIBUTE] = json.dumps(facts, sort_keys=True)
+    _write_text(group, json.dumps(facts, sort_keys=True))
     group.attrs[CHECKSUM] = _checksum(group)
 
 
@@ -217,11 +216,11 @@ def _checksum(group: Any) -> int:
 
 def _group_facts(group: Any) -> tuple[str, dict[str, Any]] | None:
     """Model and settings of an image; None if another program wrote it."""
-    return parse_facts(group.attrs[ATTRIBUTE], group.file.filename) if ATTRIBUTE in group.attrs else None
+    return None if (text := _text_of(group)) is None else parse_facts(text, group.file.filename)
 
 
 def _is_image(item: Any) -> bool:
-    return isinstance(item, need_h5py().Group) and "keypoints" in item
+    return isinstance(item, need_h5py().Group) and _has(item, "keypoints")
 
 
 def read_global_descriptors(path: str | Path) -> tuple[list[str], np.ndarray]:
@@ -277,7 +276,7 @@ def write_matches(path: str | Path, pairs: Iterable[tuple[PairMatches, int]], fa
     """
     with _update(path) as file:
         if facts is not None:
-            file.attrs[ATTRIBUTE] = facts
+            _write_text(file, facts)
         for matches, count in pairs:
             matches0, scores0 = _one_row_per_keypoint(matches, count)
             for names in (matches.names, matches.names[::-1]):
@@ -287,7 +286,7 @@ def write_matches(path: str | Path, pairs: Iterable[tuple[PairMatches, int]], fa
             _write_array(group, "matches0", matches0)
             _write_array(group, "matching_scores0", scores0)
             if matches.key:
-                group.attrs[ATTRIBUTE] = matches.key
+                _write_text(group, matches.key)
 
 
 def _one_row_per_keypoint(matches: PairMatches, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -310,13 +309,12 @@ def recorded_matches(path: str | Path, pairs: Iterable[Pair]) -> tuple[str | Non
     """The facts of a matches.h5 and, for each listed pair with a digest, the digest and the number of matches."""
     found = {}
     with _open(path) as file:
-        facts = file.attrs.get(ATTRIBUTE)
         for pair in pairs:
             group = _item(file, pair_key(*pair))
-            if isinstance(group, need_h5py().Group) and ATTRIBUTE in group.attrs:
+            if isinstance(group, need_h5py().Group) and (key := _text_of(group)) is not None:
                 matches0 = _read_array(group, "matches0", None, kinds="iu")
-                found[pair] = str(group.attrs[ATTRIBUTE]), int((matches0 >= 0).sum())
-        return None if facts is None else str(facts), found
+                found[pair] = key, int((matches0 >= 0).sum())
+        return _text_of(file), found
 
 
 def read_matches(path: str | Path, name0: str, name1: str) -> PairMatches:
@@ -422,7 +420,17 @@ def _write_array(group: Any, name: str, values: np.ndarray) -> Any:
     Every HDF5 reader verifies the checksums.
     """
     check_free_space(Path(group.file.filename).parent, values.nbytes + RESERVED_BYTES)
-    return group.create_dataset(name, data=values, fletcher32=True if values.nbytes >= MIN_CHECKSUM_BYTES else None)
+    return group.create_dataset(name, data=values, fletcher32=True if values.size else None)
+
+
+def _write_text(group: Any, text: str) -> None:
+    """Write an attribute of fixed length: it is part of a header, which has a checksum."""
+    group.attrs[ATTRIBUTE] = np.bytes_(text)
+
+
+def _text_of(group: Any) -> str | None:
+    found = group.attrs.get(ATTRIBUTE)  # of any length in files of version 0.2
+    return found.decode() if isinstance(found, bytes) else None if found is None else str(found)
 
 
 def _read_array(group: Any, name: str, *shape: int | None, kinds: str = "fiu") -> np.ndarray:
@@ -447,19 +455,24 @@ def _item(group: Any, path: str) -> Any:
     """What is at a path inside a group; None if there is nothing. A link to another file is refused."""
     h5py = need_h5py()
     for part in path.split("/"):
-        if not isinstance(group, h5py.Group):
+        if not isinstance(group, h5py.Group) or not _has(group, part):
             return None
-        if isinstance(group.get(part, getlink=True), h5py.ExternalLink):
+        if group.id.links.get_info(part.encode()).type == h5py.h5l.TYPE_EXTERNAL:
             raise FileError(f"{group.file.filename}: {group.name} has a link to another file; links are not followed")
-        group = group.get(part)
+        group = group[part]
     return group
+
+
+def _has(group: Any, name: str) -> bool:
+    """True if a group has an item of this name, be it damaged: for h5py, `name in group`, it is not there then."""
+    return bool(group.id.links.exists(name.encode()))
 
 
 def _paths_of(name: str, group: Any, seen: Collection[Any] = ()) -> Iterator[str]:
     """The paths of all items of this name; the groups that hold them hold no others."""
     if len(seen) > DEEPEST or group.id in seen:
         raise FileError(f"{group.file.filename}: its groups are nested deeper than {DEEPEST}")
-    if name in group:
+    if _has(group, name):
         yield name
         return
     for part in group:

@@ -30,6 +30,7 @@ BATCH_VALUES = 2**20  # of the largest map of a batch, so that maps stay in the 
 # Where a file may have tensors besides itself: nowhere, instead of in the working directory.
 NO_OTHER_FILES = ("session.model_external_initializers_file_folder_path", os.path.join(os.devnull, "none"))  # noqa: PTH118
 STATE, PATCH_SIZE = "state_sha256", "patch_size"  # in the metadata of a file: what it was made from and for
+LARGEST = "largest_value"  # the same, in int8: normalised values beyond it are clipped
 
 
 class Engine(Protocol):
@@ -189,6 +190,8 @@ def _open_file(path: Path, weights: Weights, size: int) -> OnnxEngine:
     found = engine.session.get_modelmeta().custom_metadata_map
     _check_fits(path, weights, size, found.get(STATE), found.get(PATCH_SIZE))
     engine.name = found.get(ENGINE, ONNX)
+    with suppress(ValueError):  # files of earlier versions do not say
+        engine.exact = descriptor_file(fold(weights, size), {}), float(found.get(LARGEST, ""))
     _try(engine, path, weights.config.D or 0)
     digest = found.get("content_sha256") or hashlib.sha256(content).hexdigest()  # earlier versions recorded one
     engine.settings = {ENGINE: engine.name, "engine_sha256": digest}

@@ -30,7 +30,7 @@ except ImportError:  # on Windows
 
 LOCK = "lock"
 JOURNAL = "journal"
-MARK = ".matchkernel-build"  # a file in folders that are being renamed
+MARK = ".matchkernel-build"  # a file in folders of ours that will be renamed or removed
 SHARD = re.compile(rf"[0-9a-f]{{{KEY_LETTERS}}}\.npz")  # see key_of: nobody else gives files such names
 
 
@@ -159,6 +159,26 @@ def shards_of(outputs: Sequence[Path], refusal: str) -> Iterator[Path]:
             stack.enter_context(exclusive(parts, refusal.format(output)))
         yield parts_of(outputs[0])
         shutil.rmtree(parts_of(outputs[0]), ignore_errors=True)
+
+
+@contextmanager
+def work_folder_of(output: Path) -> Iterator[Path]:
+    """A folder for the work on an output, `<output>.work`: removed after success, else kept for the next run."""
+    folder = output.with_name(f"{output.name}.work")
+    is_new = not folder.exists()
+    if not is_new and not _is_ours(folder, {MARK}):
+        raise FileError(f"{folder}: is in the way; {output} needs this folder, but it contains other files")
+    with parents_made(folder):
+        with write_errors(folder):
+            folder.mkdir(exist_ok=True)
+            (folder / MARK).touch()
+        try:
+            yield folder
+        except BaseException:
+            if is_new and {path.name for path in folder.iterdir()} <= {MARK}:
+                shutil.rmtree(folder)
+            raise
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def parts_of(output: Path) -> Path:

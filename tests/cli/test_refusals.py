@@ -109,6 +109,7 @@ pairs rows.h5 -o p.txt --model light-wide
 
 match-pairs rows.h5 absent.txt -o m.h5
 match-pairs rows.h5 blank.txt -o m.h5
+match-pairs rows.h5 strangers.txt -o m.h5                               # pairs of another collection only
 match-pairs rows.h5 pairs.txt -o m.csv
 match-pairs rows.h5 pairs.txt -o m.h5 --filter odd
 match-pairs rows.h5 pairs.txt -o m.h5 --matcher context:missing.safetensors
@@ -240,6 +241,7 @@ evaluate photos scene --model rootsift --pairs nowhere.txt
 evaluate photos scene --model rootsift --model nobody
 evaluate photos scene --model rootsift --model sift -o one.json
 evaluate photos scene --model rootsift --shared-points 100000
+evaluate photos scene --model rootsift -o mine                          # mine.work is a folder of the user
 evaluate photos scene --model rootsift -o scene/results
 evaluate photos scene --model rootsift --work scene/work
 """
@@ -255,12 +257,19 @@ def inputs(place, rendered):
     Image.fromarray(stack.reshape(-1, 32)).save(folder / "strip.png")
     for name, shape in {"odd": (2, 30, 30), "rgb": (2, 3, 32, 32), "nothing": (2, 0, 0)}.items():
         np.save(folder / f"{name}.npy", np.zeros(shape))
-    for name, text in {"log.jsonl": "", "run.toml": "", "blank.txt": "\n", "pairs.txt": "0.png 1.png\n"}.items():
+    for name, text in {
+        "log.jsonl": "",
+        "run.toml": "",
+        "blank.txt": "\n",
+        "pairs.txt": "0.png 1.png\n",
+        "strangers.txt": "a b\n",
+    }.items():
         (folder / name).write_text(text)
     for suffix in ("npy", "onnx", "png", "json"):
         shutil.copy(folder / "seed0.safetensors", folder / f"weights.{suffix}")
-    for name in ("photos", "bad", "empty"):
+    for name in ("photos", "bad", "empty", "mine.work"):
         (folder / name).mkdir()
+    (folder / "mine.work" / "notes.txt").touch()
     for number in range(3):
         save(turned(texture(0, 90, 110), 9 * number)[0], folder / "photos" / f"{number}.png")
     write_bad_images(folder / "bad")

@@ -57,6 +57,10 @@ def test_export_writes_an_int8_engine(patch_set, weights, tmp_path, textures):
     model = matchkernel.load(weights)
     rows = matchkernel.describe(textures(9), model, engine=str(out))
     assert (rows * matchkernel.describe(textures(9), model)).sum(1).min() > 0.99
+    bright = torch.zeros(2, 1, 32, 32)  # which 8 bits would clip
+    bright[0, 0, 5, 9] = bright[1, 0, 20, 20] = 255
+    expected = matchkernel.describe(bright, model)
+    assert (matchkernel.describe(bright, model, engine=str(out)) - expected).abs().max() < 1e-5
 
 
 def test_the_same_sets_give_the_same_file(patch_set, weights, tmp_path):

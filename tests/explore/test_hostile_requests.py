@@ -12,7 +12,7 @@ import time
 import urllib.request
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import numpy as np
 import pytest
@@ -380,6 +380,17 @@ def test_headers_and_fields_must_arrive_in_time(served, monkeypatch):
     for connection in (idle, half, after, slow):
         connection.close()
     assert closed == [True] * 4
+
+
+def test_who_does_not_read_the_answers_is_closed(served, pair, monkeypatch):
+    monkeypatch.setattr(connections, "SECONDS_TO_READ", 1.0)
+    request = f"GET /api/photos/{pair[0].id}.jpg HTTP/1.1\r\nhost: 127.0.0.1:{served.settings.port}\r\n\r\n".encode()
+    (connection,) = open_connections(served, 1, 500 * request)
+    with connection, suppress(ConnectionResetError, BrokenPipeError):
+        for _ in range(300):
+            time.sleep(0.1)
+            connection.send(b"G")
+        pytest.fail("it is still open")
 
 
 MANY = """

@@ -6,13 +6,14 @@ import shutil
 import stat
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from helpers import refuses, tree
 
 from matchkernel.errors import FileError, WriteError
-from matchkernel.storage.folders import exclusive, new_folder, recover, resumable_build, shards_of
+from matchkernel.storage.folders import exclusive, new_folder, recover, resumable_build, shards_of, work_folder_of
 
 fcntl = pytest.importorskip("fcntl", reason="locks of POSIX; test_without_posix.py tests the others")
 SETTINGS = {"size": 3, "name": "ü\nx"}
@@ -227,6 +228,24 @@ def test_outputs_are_locked_together_and_only_folders_of_ours_are_used(tmp_path)
     shutil.rmtree(parts)
     with shards_of([tmp_path / "link.txt"], "{} is taken"), refuses(FileError), shards_of([second], "taken"):
         pass
+
+
+def test_the_folder_of_work_on_an_output_is_removed_after_success_and_kept_for_the_next_run(tmp_path):
+    (tmp_path / "a.work").mkdir()
+    (tmp_path / "a.work" / "notes.txt").write_text("mine")
+    before = tree(tmp_path)
+    with refuses(FileError), work_folder_of(tmp_path / "a"):
+        pass
+    with suppress(KeyboardInterrupt), work_folder_of(tmp_path / "new" / "b"):
+        raise KeyboardInterrupt  # before anything was done
+    assert tree(tmp_path) == before
+    shutil.rmtree(tmp_path / "a.work")
+    with suppress(KeyboardInterrupt), work_folder_of(tmp_path / "a") as folder:
+        (folder / "features").touch()
+        raise KeyboardInterrupt
+    with work_folder_of(tmp_path / "a") as folder:
+        assert (folder / "features").exists()
+    assert names(tmp_path) == []
 
 
 def test_an_error_of_the_work_is_passed_on_and_a_build_without_files_leaves_nothing(tmp_path):
