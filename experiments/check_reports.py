@@ -357,11 +357,10 @@ def main() -> None:
     tables = json.loads((ROOT / "experiments" / "reports" / "tables.json").read_text(encoding="utf-8"))
     pages = [ROOT / "README.md", *sorted((ROOT / "experiments" / "reports").glob("*.md"))]
     pages += sorted((ROOT / "docs").glob("*.md"))
-    blocks = {block[1]: block[2] for page in pages for block in BLOCK.finditer(page.read_text(encoding="utf-8"))}
-    found = [f"{name}: in no page" for name in tables if name not in blocks]
-    found += [f"{name}: not in tables.json" for name in blocks if name not in tables]
-    for name in (name for name in tables if name in blocks):
-        found += wrong_cells(name, blocks[name], tables[name])
+    blocks = [block.groups() for page in pages for block in BLOCK.finditer(page.read_text(encoding="utf-8"))]
+    found = [f"{name}: in no page" for name in sorted(tables.keys() - {name for name, _ in blocks})]
+    for name, text in blocks:
+        found += wrong_cells(name, text, tables[name]) if name in tables else [f"{name}: not in tables.json"]
     print("\n".join(found) or f"{len(tables)} tables agree with the results")
     sys.exit(bool(found))
 

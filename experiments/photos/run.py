@@ -41,7 +41,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results"
 STEPS = json.loads((HERE / "candidates.json").read_text(encoding="utf-8"))
 SCENES = STEPS.pop("scenes")
-BUDGET, MOST_PAIRS = 2000, {"training": 30, "turned": 12}  # keypoints of a photo, pairs of a scene by its group
+BUDGET, MOST_PAIRS = 2000, {"training": 30, "turned": 4}  # keypoints of a photo, pairs of a scene by its group
 # The keypoints before any choice of this study, whatever the defaults of the package are by now.
 BASE = Detector(
     keypoints=BUDGET, choice="strongest", orientations="all", contrast=0.04, edge=10.0, upright=False, magnification=8.0
