@@ -5,7 +5,8 @@
 A scene is a folder with images/. The collection is all photos of the scenes and distractors (retrieval_photos.py says
 how they are made). Recall: of the 20 images that exact search finds most similar, the share that the candidates give.
 The curve times the index by size, in processor seconds: up to the size of the collection on its codes; above on made
-ones, mixtures of two of them. WORK keeps what is done; the vectors need 64 kB per image there.
+ones, mixtures of two of them. WORK keeps what is done; the vectors need 64 kB per image there. --only curve measures
+further sizes on the codes that are there, and adds them to the stored result.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from retrieval_photos import MODEL, crop_vectors, describe_all
-from timing import ROOT, run_command, versions, write_result
+from timing import ROOT, read_result, run_command, versions, write_result
 
 from matchkernel.collection.candidates import Candidates, build_index
 from matchkernel.collection.vectors import SHIPPED, global_vector, read_vocabularies, similarities
@@ -32,12 +33,18 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--images", type=int, default=100_000)
     parser.add_argument("--photos-asked", type=int, default=10_000, help="ask for partners of so many photos only")
-    parser.add_argument("--only", choices=("exact", "candidates"), help="one of the two searches, and no more")
+    parser.add_argument("--only", choices=("exact", "candidates", "curve"), help="one of the parts")
     parser.add_argument("--sizes", type=int, nargs="*", default=[1000, 10_000, 100_000, 1_000_000])
     parser.add_argument("--one-size", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one_size:
         print(json.dumps(cost(np.load(options.work / "codes.npy", mmap_mode="r"), options.one_size)))
+        return
+    if options.only == "curve":
+        stored = read_result("retrieval_scale")
+        known = [row for row in stored["curve"] if row["images"] not in options.sizes]
+        rows = sorted([*known, *measured_curve(options)], key=lambda row: row["images"])
+        write_result("retrieval_scale", {**stored, "curve": rows})
         return
     files = describe_all(options.scenes, options.work / "described")
     vectors, photos = collection(files, options.images, options.work)
@@ -51,13 +58,19 @@ def main() -> None:
         return
     found = recall(len(own), kept["exact"], kept["candidates"])
     print(found, flush=True)
+    curve = measured_curve(options)
+    facts = {"model": MODEL, "described": len(files), "photos": photos, "images": len(vectors)}
+    write_result("retrieval_scale", {**facts, "recall": found, "curve": curve, "versions": versions()})
+
+
+def measured_curve(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Time and memory of each size, in processes of their own."""
     curve = []
     for size in options.sizes:
         result = run_command([Path(__file__), "--work", options.work, "--one-size", size], ROOT)
         curve.append({"images": size, "megabytes": round(result["megabytes"]), **json.loads(result["output"])})
         print(curve[-1], flush=True)
-    facts = {"model": MODEL, "described": len(files), "photos": photos, "images": len(vectors)}
-    write_result("retrieval_scale", {**facts, "recall": found, "curve": curve, "versions": versions()})
+    return curve
 
 
 def collection(files: list[Path], count: int, work: Path) -> tuple[np.ndarray, int]:
@@ -144,7 +157,12 @@ def cost(codes: np.ndarray, size: int) -> dict[str, float]:
     start = time.process_time()
     index.search(asked, 201)
     searched = time.process_time() - start
-    return {"build": built / size, "search": searched / len(asked), "codes_megabytes": rows.nbytes / 2**20}
+    return {
+        "build": built / size,
+        "search": searched / len(asked),
+        "codes_megabytes": rows.nbytes / 2**20,
+        "of": len(codes),
+    }
 
 
 if __name__ == "__main__":

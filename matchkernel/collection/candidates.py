@@ -6,6 +6,7 @@ So each image costs as much in a large collection as in a small one, but for a l
 """
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.extras import need
+from matchkernel.storage.work import cores
 
 DIMENSIONS, LEARN_FROM = 256, 1024  # of a code; vectors that its directions are learned from
 PER_LIST, PROBES = 32, 128  # images to a centre; lists that are looked through for an image
@@ -49,12 +51,15 @@ class Candidates:
     def most_similar(self, start: int, stop: int, count: int, similar: Similar) -> list[list[int]]:
         """The most similar of the candidates of each of these images, best first, of equals the first of the names."""
         _, found = self.index.search(self.codes[start:stop].astype(np.float32), self.wanted)
-        chosen = []
-        for image, row in enumerate(found, start):
+
+        def rescore(image: int) -> list[int]:
+            row = found[image - start]
             others = np.sort(row[(row >= 0) & (row != image)])  # in the order of a file
             scores = similar(self.vectors[image : image + 1], self.vectors[others])[0]
-            chosen.append(others[np.argsort(-scores, kind="stable")[:count]].tolist())
-        return chosen
+            return others[np.argsort(-scores, kind="stable")[:count]].tolist()
+
+        with ThreadPoolExecutor(cores()) as threads:  # numpy computes, and waits for the disk, without Python's lock
+            return list(threads.map(rescore, range(start, stop)))
 
 
 def short_codes(vectors: np.ndarray) -> np.ndarray:

@@ -18,6 +18,7 @@ from matchkernel.data.sample_pair import FOLDER
 from matchkernel.errors import ArgumentError, ArgumentTypeError, MatchKernelError
 from matchkernel.photos.adapters.opencv import DescriptorExtractor
 from matchkernel.photos.extract import extract
+from matchkernel.photos.matcher import Matcher
 from matchkernel.photos.pipeline import match_images
 from matchkernel.plots.matches import save_picture
 from matchkernel.storage.images import read_colour, read_gray
@@ -134,12 +135,18 @@ def in_picture(image, folder):
     return len(MATCHED.features[0])
 
 
+def in_opened_matcher(image, folder):
+    with Matcher("sift", keypoints=50) as matcher:
+        return len(matcher(GRAY, image).features[1])
+
+
 FUNCTIONS = {
     "extract": lambda image, folder: len(extract(image, "sift", keypoints=50)),
     "match_images": lambda image, folder: len(match_images(GRAY, image, "sift", keypoints=50).features[1]),
     "match_images, aligned": lambda image, folder: len(
         match_images(image, GRAY, "sift", keypoints=50, align=True).features[0]
     ),
+    "Matcher": in_opened_matcher,
     "save_picture": in_picture,
     "DescriptorExtractor": lambda image, folder: len(DescriptorExtractor("sift", keypoints=50).detect(image)),
 }
