@@ -1,6 +1,7 @@
 """matchkernel explore"""
 
 import webbrowser
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +24,10 @@ def explore(
     compare: Annotated[str | None, typer.Option(help="second model, side by side with --model, for --save")] = None,
     results: Annotated[
         list[Path] | None,
-        typer.Option(help="results of `matchkernel evaluate` to show, or folders of them; may be given several times"),
+        typer.Option(
+            help="results of `matchkernel evaluate`, folders of them, or workspaces of `matchkernel colmap` to show; "
+            "may be given several times"
+        ),
     ] = None,
     save: Annotated[
         Path | None, typer.Option(help="write one self-contained .html file for these photos instead of serving")
@@ -92,7 +96,12 @@ def _serve(
 
 
 def _report(results: list[Path]) -> str:
+    from matchkernel.report.blocks import Report
     from matchkernel.report.page import html_page
+    from matchkernel.report.workspace import is_workspace, workspace_section
     from matchkernel.report.write import gather
 
-    return html_page(gather(results))
+    models = tuple(workspace_section(path) for path in results if is_workspace(path))
+    others = [path for path in results if not is_workspace(path)]
+    report = gather(others) if others else Report("Cameras and points", ())
+    return html_page(replace(report, sections=report.sections + models))

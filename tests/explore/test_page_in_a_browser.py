@@ -275,6 +275,50 @@ def test_a_match_that_does_not_agree_says_how_far_off_it_is(page):
     assert page.evaluate(chosen)[1] == 0
 
 
+def test_keys_and_focus_stay_where_they_are_used(page):
+    page.keyboard.press("ArrowRight")  # nothing is focused
+    page.get_by_role("heading", name="Match 1 of").wait_for()
+    for name, at in (("Next match", 2), ("Next that agrees", None)):
+        page.get_by_role("button", name=name).focus()
+        page.keyboard.press("Enter")
+        if at:
+            page.get_by_role("heading", name=f"Match {at} of").wait_for()
+        page.wait_for_function(
+            "(name) => [document.activeElement.ariaLabel, document.activeElement.textContent].includes(name)", arg=name
+        )
+    before = page.evaluate("matchkernel.panels[0].chosen")
+    page.keyboard.press("ArrowLeft")  # on a button
+    page.wait_for_function("(match) => matchkernel.panels[0].chosen !== match", arg=before)
+    page.locator("#advanced summary").click()
+    page.locator("#keypoints").focus()
+    before = page.evaluate("matchkernel.panels[0].chosen")
+    page.keyboard.press("ArrowLeft")  # moves in the number
+    assert page.evaluate("matchkernel.panels[0].chosen") == before
+    # Under the photos, beside the match.
+    assert page.locator("#advanced").bounding_box()["width"] == page.locator("#panels").bounding_box()["width"]
+
+
+def test_another_match_inside_leaves_the_photos_whole(page):
+    page.keyboard.press("ArrowRight")
+    page.locator("#look-inside").click()
+    page.get_by_role("option", name="Match 2,").click()
+    page.locator("#tab-match").click()
+    assert fits(page)
+    page.locator(".panel canvas").focus()
+    start = view_of(page)
+    page.keyboard.press("+")
+    page.get_by_role("button", name="whole photos").click()
+    assert view_of(page) == pytest.approx(start)
+
+
+def test_a_line_that_misses_the_photo_says_that_the_partner_is_not_in_it(page):
+    for matrix, is_told in (("[[0, 0, 0], [0, 0, 0], [0, 0, 1]]", True), ("[[0, 0, 0], [0, 0, 1], [0, 0, -9]]", False)):
+        page.evaluate(f"Object.assign(matchkernel.panels[0].found.facts, {{ geometry: 'fundamental', matrix: {matrix} }})")
+        page.get_by_role("button", name="Next match").click()
+        page.get_by_role("heading", name=f"Match {2 - is_told} of").wait_for()
+        assert ("the true partner is not in it" in page.locator(".fit").inner_text()) == is_told
+
+
 def test_limits_act_in_the_browser_as_the_filters_do(page, served):
     a, b = served.explorer.pair
     requests = []
@@ -422,6 +466,8 @@ def test_maps_of_a_clicked_position_are_similarity_maps(page, served):
     for number in range(len(names)):
         assert drawn_map(page, number)[int((5 + 1 / 8) * 20), int((2 + 1 / 8) * 20)] == 255
     assert page.get_by_text("Bright: where in B the network sees what lies at the cross").is_visible()
+    assert page.get_by_text("least alike").is_visible()
+    assert page.locator(".scale i").bounding_box()["width"] > 100
 
 
 def test_the_strip_chooses_and_moving_the_second_patch_draws_the_curve(page, served):
@@ -512,6 +558,7 @@ def test_on_a_phone_the_photos_come_early_and_nothing_scrolls_sideways(served, n
     page.wait_for_selector(SHOWN)
     assert page.locator(".stage").bounding_box()["y"] < 300
     assert page.locator("#filter").is_hidden()
+    assert [len(page.locator(f"#photo-{side} .name").inner_text()) for side in "ab"] == [7, 7]  # no size
     for tab in ("match", "inside", "results"):
         page.locator(f"#tab-{tab}").tap()
         if tab == "inside":

@@ -1,5 +1,5 @@
 // Which photos are looked at: chosen, dropped, the sample, or those of before a reload.
-import { find } from "./details.js";
+import { element, find } from "./details.js";
 
 const KEY = "matchkernel photos";
 
@@ -95,7 +95,7 @@ export class Chooser {
     this.photos.forEach((photo, side) => {
       const name = this.boxes[side].querySelector(".name");
       const shrunk = photo?.shrunk > 1 ? `, shrunk by ${photo.shrunk}` : "";
-      name.textContent = photo ? `${photo.name}, ${photo.width} × ${photo.height}${shrunk}` : "choose or drop a photo";
+      name.replaceChildren(photo ? photo.name : "choose or drop a photo", element("span", {}, photo ? `, ${photo.width} × ${photo.height}${shrunk}` : ""));
     });
     this.sampleButton.hidden = this.photos.every((photo) => photo?.sample);
   }

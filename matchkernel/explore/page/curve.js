@@ -9,7 +9,7 @@ function lineColour(number) {
   return LINES[number % LINES.length];
 }
 
-/** A piece of a line, for legends. */
+/** For legends. */
 export function lineMark(number) {
   const mark = element("i");
   let end = 0;
@@ -18,7 +18,7 @@ export function lineMark(number) {
   return mark;
 }
 
-/** Draw { values, cosines: { name: Float32Array } } with a mark at one value; names: of all lines, in the order of their colours. */
+/** Draw curves with a mark at one value; names: of all lines, in the order of their colours. */
 export function drawCurve(canvas, { values, cosines, unit }, value, names) {
   const ratio = window.devicePixelRatio || 1;
   const [width, height] = [canvas.clientWidth || 640, canvas.clientHeight || 320];

@@ -4,8 +4,9 @@ import { count, fitOf, whyMatched } from "./words.js";
 
 export const find = (id) => document.getElementById(id);
 
+/** attributes: an object, or the class alone. */
 export function element(tag, attributes = {}, ...children) {
-  const made = Object.assign(document.createElement(tag), attributes);
+  const made = Object.assign(document.createElement(tag), attributes.at ? { className: attributes } : attributes);
   made.append(...children);
   return made;
 }
@@ -27,7 +28,7 @@ export function kindButtons({ facts, arrays }, shown, chosen, go) {
 function patchFigure(patches, index, size, label, caption = label) {
   const canvas = element("canvas", { width: size, height: size, role: "img", ariaLabel: label });
   drawPatch(canvas, patches, index);
-  return element("figure", {}, canvas, element("figcaption", { textContent: caption }));
+  return element("figure", {}, canvas, element("figcaption", {}, caption));
 }
 
 function rivalFigures(name, patches, rivals, distances, match) {
@@ -37,16 +38,18 @@ function rivalFigures(name, patches, rivals, distances, match) {
     const distance = distances.data[place];
     if (distance < 2) figures.push(patchFigure(patches, rivals.data[place], 64, `next best in ${name}, difference ${distance.toFixed(3)}`, distance.toFixed(3)));
   }
-  return figures.length ? element("div", { className: "rivals" }, element("h3", { textContent: `next best in ${name}, difference` }), ...figures) : "";
+  return figures.length ? element("div", "rivals", element("h3", {}, `next best in ${name}, difference`), ...figures) : "";
+}
+
+function heading(title, model, step, ...buttons) {
+  return element("div", {}, element("h2", {}, title), element("span", "note", `${model}most alike first`),
+    element("div", "steps", button("←", () => step(-1), { ariaLabel: "Previous match" }), button("→", () => step(1), { ariaLabel: "Next match" }), ...buttons));
 }
 
 /** What to do before a match is chosen. */
-export function showStart(place, buttons) {
-  place.replaceChildren(
-    element("h2", { textContent: "One match" }),
-    element("p", {}, "Point at a line or a dot, or click it, to see both patches as the network sees them. ← and → go through the matches, most alike first."),
-    element("p", { className: "steps" }, ...buttons),
-  );
+export function showStart(place, buttons, step) {
+  place.replaceChildren(heading("One match", "", step, ...buttons),
+    element("p", {}, "Point at a line or a dot, or click it, to see both patches."));
 }
 
 /** Show a match in `place`; patches: [of A, of B]; at: its number, of: how many, most alike first. */
@@ -56,17 +59,15 @@ export function showDetails(place, found, match, patches, { inside, step, button
   const fit = fitOf(found, match);
   const kind = fit.fits === null ? "" : fit.fits ? "agrees" : "differs";
   const rows = [["difference (smaller: more alike)", distances], ["ratio to the next best (near 1: easily confused)", ratios]];
-  const numbers = element("dl", {}, ...rows.flatMap(([textContent, { data }]) => [element("dt", { textContent }), element("dd", { textContent: data[match].toFixed(3) })]));
+  const numbers = element("dl", {}, ...rows.flatMap(([name, { data }]) => [element("dt", {}, name), element("dd", {}, data[match].toFixed(3))]));
+  const focused = place.contains(document.activeElement) && document.activeElement.textContent;
   place.replaceChildren(
-    element("div", { className: "heading" },
-      element("h2", { textContent: `Match ${count(at)} of ${count(of)}` }),
-      element("span", { className: "note", textContent: model ? `${model}, most alike first` : "most alike first" }),
-      element("div", { className: "steps" }, button("←", () => step(-1), { ariaLabel: "Previous match" }), button("→", () => step(1), { ariaLabel: "Next match" }),
-        ...buttons, button("Look inside", inside, { id: "look-inside" }))),
-    element("p", { className: `fit ${kind}`, role: "status" }, element("strong", { textContent: `${fit.title} ` }), fit.text),
-    fit.fits === null ? "" : element("p", { className: "note", textContent: "Yellow: this match. White, dashed: where the others allow it." }),
-    element("div", { className: "pair" }, patchFigure(patches[0], a, 128, "patch A"), patchFigure(patches[1], b, 128, "patch B"), numbers),
-    element("p", { className: "why" }, element("b", { textContent: "Why was it matched? " }), whyMatched(found, match).join(" ")),
-    element("div", { className: "all-rivals" }, rivalFigures("B", patches[1], rivals_b, rivals_b_distances, match), rivalFigures("A", patches[0], rivals_a, rivals_a_distances, match)),
+    heading(`Match ${count(at)} of ${count(of)}`, model, step, ...buttons, button("Look inside", inside, { id: "look-inside" })),
+    element("p", { className: `fit ${kind}`, role: "status" }, element("strong", {}, `${fit.title} `), fit.text),
+    fit.fits === null ? "" : element("p", "note", "Yellow: this match. White, dashed: where the others allow it."),
+    element("div", "pair", patchFigure(patches[0], a, 128, "patch A"), patchFigure(patches[1], b, 128, "patch B"), numbers),
+    element("p", "why", element("b", {}, "Why was it matched? "), whyMatched(found, match).join(" ")),
+    element("div", "all-rivals", rivalFigures("B", patches[1], rivals_b, rivals_b_distances, match), rivalFigures("A", patches[0], rivals_a, rivals_a_distances, match)),
   );
+  if (focused) [...place.querySelectorAll("button")].find((one) => one.textContent === focused)?.focus();
 }

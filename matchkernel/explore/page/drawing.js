@@ -34,7 +34,7 @@ export function endsOf(layout, { arrays: { frames_a, frames_b, pairs } }, match)
 
 const SHADE_SIDE = 96;
 
-/** For each photo a small picture that is dark where no match of the list lies; enlarged, its edges are soft. */
+/** For each photo a small picture that is dark where no match of the list lies. */
 export function shadesOf(photos, found, matches) {
   return photos.map(({ width, height }, side) => {
     const scale = SHADE_SIDE / Math.max(width, height);
@@ -155,7 +155,7 @@ function drawExpected(context, layout, photo, found, match, onScreen, colours) {
   context.restore();
 }
 
-/** The drawn match nearest to a place on the screen: by its ends within 14 pixels, else by its line within 5. */
+/** The drawn match nearest to a place: by its ends within 14 pixels, else by its line within 5. */
 export function matchAt(place, layout, found, drawn, view) {
   let [best, least] = [null, Infinity];
   for (const match of drawn) {
@@ -187,7 +187,6 @@ export function drawPatch(canvas, patches, index) {
   context.drawImage(small, 0, 0, canvas.width, canvas.height);
 }
 
-/** Colours of the page's theme. */
 export function themeColours() {
   const style = getComputedStyle(document.documentElement);
   const names = ["agrees", "differs", "marked", "text", "soft", "rule", "page"];

@@ -9,7 +9,6 @@ export class FilmStrip {
   #matches = [];
   #at = 0;
 
-  /** chosen(match) is called when another match is chosen. */
   constructor(root, chosen) {
     Object.assign(this, { root, chosen });
     this.track = element("div", { role: "presentation" });
@@ -23,7 +22,6 @@ export class FilmStrip {
     new ResizeObserver(() => this.#draw()).observe(root);
   }
 
-  /** matches: most alike first; one of them is chosen. */
   show(found, patches, matches, match) {
     Object.assign(this, { found, patches });
     this.#matches = matches;
@@ -73,7 +71,7 @@ export class FilmStrip {
         const canvas = element("canvas", { width: SIDE, height: SIDE });
         drawPatch(canvas, this.patches[side], pairs.data[2 * match + side]);
         return canvas;
-      }), element("span", { textContent: at + 1 }));
+      }), element("span", {}, at + 1));
     frame.dataset.at = at;
     frame.ariaSetSize = this.#matches.length;
     frame.ariaPosInSet = at + 1;

@@ -15,11 +15,11 @@ const OTHERS = { match: "its match", next: "the next best in B", same: "patch A 
 const ASKS = {  // by the first word of a view's part
   polar: "expects it at the same distance from the centre and the same angle; gives way along rays, and along rings, more further out",
   Cartesian: "expects it at the same x and y; gives way along the axes, equally everywhere",
-  both: "both encodings added; summed over all places and scaled to length 1: the descriptor. Maps and curves do not just add up",
+  both: "both encodings added; summed over all places and scaled to length 1: the descriptor. Each map and curve is scaled by itself: they do not add up",
   fully: "no coordinates: it learned a weight for every place",
 };
 
-/** The region that is cut instead of `region` when patch B is moved; as PatchChange.apply of inside.py. */
+/** As PatchChange.apply of inside.py. */
 function movedRegion(region, { turn, right, down, octaves }) {
   const [angle, scale, pixel] = [(turn * Math.PI) / 180, 2 ** octaves, 2 / 32];
   const [c, s] = [scale * Math.cos(angle), scale * Math.sin(angle)];
@@ -68,14 +68,14 @@ export class InsidePage {
       const input = element("input", { type: "range", min: -most, max: most, step: most / 20, value: 0 });
       const output = element("output");
       input.addEventListener("input", () => this.#slid(name, Number(input.value)));
-      find("sliders").append(element("label", { className: "slider" }, element("span", { textContent: CHANGES[name][0] }), input, output));
+      find("sliders").append(element("label", "slider", element("span", {}, CHANGES[name][0]), input, output));
       return { name, input, output };
     });
     find("sliders").append(button("Back to the match", () => this.#still()));
     new ResizeObserver(() => this.#drawCurve()).observe(find("curve"));
   }
 
-  /** shown: the matches of the strip, most alike first; one of them is opened. */
+  /** shown: of the strip, most alike first. */
   open(found, patches, shown, match) {
     if (this.#found !== found) this.#makeFigures(found.facts.model);
     [this.#found, this.#patches, this.#shown, this.#loadedCurve] = [found, patches, shown, null];
@@ -84,19 +84,19 @@ export class InsidePage {
     return this.#choose(match);
   }
 
-  /** A figure for each view: of the model that matched, then of those it is compared with, halves as a sum. */
+  /** A figure for each view, halves as a sum. */
   #makeFigures(matched) {
     const { views, compared } = this.facts;
     const models = [...new Set([matched, ...compared])].filter((model) => Object.values(views).includes(model));
     this.models = models;
     this.#views = [];
     this.#figures.clear();
-    const group = (title, names, sums) => element("div", { className: "group" }, element("h3", { textContent: title }), element("div", {}, ...names.flatMap((name, k) => {
+    const group = (title, names, sums) => element("div", "group", element("h3", {}, title), element("div", {}, ...names.flatMap((name, k) => {
       const canvas = element("canvas", { width: 160, height: 160, role: "img", ariaLabel: `Similarity map of ${name}` });
       const number = this.#views.push(name) - 1;
       this.#figures.set(name, canvas);
-      const figure = element("figure", {}, canvas, element("figcaption", {}, lineMark(number), element("b", { textContent: name }), element("span", { textContent: ASKS[partOf(name).split(" ")[0]] ?? "" })));
-      return k && sums ? [element("span", { className: "sign", textContent: k === names.length - 1 ? "=" : "+" }), figure] : [figure];
+      const figure = element("figure", {}, canvas, element("figcaption", {}, lineMark(number), element("b", {}, name), element("span", {}, ASKS[partOf(name).split(" ")[0]] ?? "")));
+      return k && sums ? [element("span", "sign", k === names.length - 1 ? "=" : "+"), figure] : [figure];
     })));
     const viewsOf = (model) => Object.keys(views).filter((name) => views[name] === model);
     const rest = [];
@@ -116,9 +116,8 @@ export class InsidePage {
 
   #choose(match) {
     this.#match = match;
-    this.chooseB.value = "match";
     const { fits } = fitOf(this.#found, match);
-    const kind = fits === null ? "" : fits ? ", agrees with the others" : ", does not agree with the others";
+    const kind = fits === null ? "" : `, ${fits ? "agrees" : "does not agree"} with the others`;
     find("inside-title").textContent = `Match ${count(this.#shown.indexOf(match) + 1)} of ${count(this.#shown.length)}${kind}`;
     return this.#changed();
   }
@@ -141,7 +140,7 @@ export class InsidePage {
     return Promise.all([this.#load(), this.source.live ? this.#loadCurve() : null]);
   }
 
-  /** The maps of all models, that of the one that matched first, each drawn as soon as it is there. */
+  /** The maps of all models, each drawn as soon as it is there. */
   async #load() {
     const number = ++this.#asked;
     const [a, b] = this.#ends();
@@ -285,9 +284,9 @@ export class InsidePage {
     const step = this.#step(curve);
     const rows = names.map((name, number) => {
       const cosine = curve.cosines[name]?.[step];
-      return element("tr", {}, element("th", {}, lineMark(number), name), element("td", { textContent: Number.isFinite(cosine) ? cosine.toFixed(3) : "–" }));
+      return element("tr", {}, element("th", {}, lineMark(number), name), element("td", {}, Number.isFinite(cosine) ? cosine.toFixed(3) : "–"));
     });
-    find("curve-values").replaceChildren(element("caption", { textContent: "similarity (cosine) now" }), ...rows);
+    find("curve-values").replaceChildren(element("caption", {}, "similarity (cosine) now"), ...rows);
     find("curve-words").textContent = `similarity of patch A and the moved patch B (1: the same), along “${CHANGES[this.#along][0]}”`;
   }
 

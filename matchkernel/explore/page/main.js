@@ -70,8 +70,15 @@ class Page {
     document.body.classList.toggle("saved", !source.live);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.panels.forEach((panel) => panel.draw()));
     addEventListener("resize", () => this.panels.forEach((panel) => panel.resized()));
+    addEventListener("keydown", (event) => this.#key(event));
     if (source.live) this.#prepareSettings();
     find("live-only").hidden = source.live;
+  }
+
+  /** ← and → go from match to match wherever they mean nothing else. */
+  #key({ key, target }) {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[key];
+    if (by && !find("page-match").hidden && target.matches("body, button:not([role])")) (this.last?.panel ?? this.panels[0])?.step(by);
   }
 
   #prepareSettings() {
@@ -113,8 +120,6 @@ class Page {
     this.last = null;
     find("details").replaceChildren();
   }
-
-  // Panels
 
   setPanels(number) {
     const models = this.facts.models;
@@ -192,7 +197,7 @@ class Page {
     const panel = this.panels[0];
     this.last = null;
     if (!panel?.found) return;
-    showStart(find("details"), panel.buttons);
+    showStart(find("details"), panel.buttons, (by) => panel.step(by));
   }
 
   patches(found) {
@@ -207,7 +212,7 @@ class Page {
       if (this.last !== last || panel.found !== found) return;
       showDetails(find("details"), found, match, patches, {
         inside: () => this.open("inside", true), step: (by) => panel.step(by), buttons: panel.buttons,
-        at: panel.shown.indexOf(match) + 1, of: panel.shown.length, model: this.panels.length > 1 ? found.facts.model : "",
+        at: panel.shown.indexOf(match) + 1, of: panel.shown.length, model: this.panels.length > 1 ? `${found.facts.model}, ` : "",
       });
     });
   }

@@ -17,7 +17,7 @@ const COLOURS = Uint8Array.from({ length: 768 }, (_, k) => {
   return Math.round(from + (to - from) * (place - left));
 });
 
-/** Draw a map over a canvas, from its minimum to its maximum; cell i is centred on pixel 4 i of the patch, as display_map has it. */
+/** Draw a map over a canvas; cell i is centred on pixel 4 i of the patch, as display_map has it. */
 export function drawMap(canvas, map) {
   const n = Math.sqrt(map.length);
   const [low, high] = [Math.min(...map), Math.max(...map)];

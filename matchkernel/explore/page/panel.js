@@ -8,11 +8,11 @@ import { count, verdictOf } from "./words.js";
 
 const FIRST_LINES = 150;
 
-/** A slider without steps, which would round the limits of a model. */
+/** Without steps, which would round a model's limits. */
 function slider(name, most, change, step = "any") {
   const input = element("input", { type: "range", min: 0, max: most, step, value: most, oninput: change });
   const output = element("output");
-  const label = element("label", { className: "slider" }, element("span", { textContent: name }), input, output);
+  const label = element("label", "slider", element("span", {}, name), input, output);
   return { label, input, output };
 }
 
@@ -24,7 +24,7 @@ function shownLimit(value, most) {
 function key(name, change) {
   const input = element("input", { type: "checkbox", checked: true, onchange: change });
   const number = element("b");
-  return { input, number, label: element("label", { className: `key ${name}` }, input, element("i"), number, name === "agrees" ? " agree" : " do not") };
+  return { input, number, label: element("label", `key ${name}`, input, element("i"), number, name === "agrees" ? " agree" : " do not") };
 }
 
 export class Panel {
@@ -51,7 +51,7 @@ export class Panel {
     this.model.value = model;
     this.model.disabled = !live;
     this.words = element("p", { className: "verdict", role: "status" });
-    this.small = element("div", { className: "small" });
+    this.small = element("div", "small");
     this.canvas = element("canvas", { tabIndex: 0, role: "application", ariaLabel: "The photos. Arrow keys go from match to match." });
     this.ratio = slider("ratio below", 1, () => this.refilter());
     this.distance = slider("difference at most", 2, () => this.refilter());
@@ -59,17 +59,17 @@ export class Panel {
     this.keys = [key("differs", () => this.refilter()), key("agrees", () => this.refilter())];  // as arrays.agrees has them
     this.dim = element("input", { type: "checkbox", checked: true, onchange: () => this.refilter() });
     this.dimLabel = element("label", { className: "check", title: "Where no match agrees, the photos are dimmed" }, this.dim, " dim the rest");
-    this.legend = element("div", { className: "legend" }, this.keys[1].label, this.keys[0].label);
+    this.legend = element("div", "legend", this.keys[1].label, this.keys[0].label);
     const files = { JSON: () => asJson(this.found, this.shown), CSV: () => asCsv(this.found, this.shown), PNG: () => asPng(this.#picture()) };
-    const saving = element("div", { className: "files" }, "save these matches: ", ...Object.entries(files).map(([name, make]) => button(
+    const saving = element("div", "files", "save these matches: ", ...Object.entries(files).map(([name, make]) => button(
       name, async () => this.found && offer(`matches-${this.found.facts.model}.${name.toLowerCase()}`, await make()), { title: `Download as ${name}` })));
-    this.tools = element("div", { className: "tools" }, this.lines.label, this.dimLabel, saving);
+    this.tools = element("div", "tools", this.lines.label, this.dimLabel, button("whole photos", () => this.fit()), saving);
     this.empty = ["A", "B"].map((name, side) => button(`Choose or drop photo ${name}`, () => pick(side), { className: `empty ${name.toLowerCase()}`, hidden: true }));
-    this.stage = element("div", { className: "stage" }, this.canvas, ...this.empty);
+    this.stage = element("div", "stage", this.canvas, ...this.empty);
     this.root = element("section", { className: "panel", ariaLabel: `Matches by ${model}` },
       this.words, this.small, this.legend, this.stage, this.tools);
     this.legend.hidden = this.tools.hidden = true;
-    this.controls = element("div", { className: "bar" }, element("label", {}, "model ", this.model), this.ratio.label, this.distance.label);
+    this.controls = element("div", "bar", element("label", {}, "model ", this.model), this.ratio.label, this.distance.label);
     this.view = new Viewport(this.canvas, {
       change: () => this.draw(),
       hover: (place) => this.#hover(place),
@@ -112,7 +112,7 @@ export class Panel {
     this.root.dataset.state = "waiting";
     const bar = element("progress", { max: 1, value: 0, ariaLabel: words });
     const start = performance.now();
-    this.words.replaceChildren(element("strong", { textContent: `${words} …` }), seconds >= 1 ? ` about ${Math.round(seconds)} s ` : " ", bar);
+    this.words.replaceChildren(element("strong", {}, `${words} …`), seconds >= 1 ? ` about ${Math.round(seconds)} s ` : " ", bar);
     this.#timer = setInterval(() => { bar.value = 1 - Math.exp((start - performance.now()) / (600 * seconds + 300)); }, 100);
   }
 
@@ -137,7 +137,7 @@ export class Panel {
   fail(words) {
     this.#clear();
     this.root.dataset.state = "failed";
-    this.words.replaceChildren(element("strong", { textContent: "No matches." }), ` ${words}`);
+    this.words.replaceChildren(element("strong", {}, "No matches."), ` ${words}`);
   }
 
   refilter() {
@@ -163,8 +163,8 @@ export class Panel {
     this.words.replaceChildren(element("strong", { className: kind, textContent: title }), ` ${text}`);
     const part = facts.passed && facts.passed[0] > arrays.kept.data.length ? ` · ${count(arrays.kept.data.length)} of them, evenly chosen, are in this file` : "";
     const open = this.small.querySelector("details")?.open ?? false;
-    this.small.replaceChildren(element("details", { open }, element("summary", { textContent: "How sure is this?" }), element("p", { textContent: sure })),
-      element("span", { textContent: `${facts.label} · ${facts.seconds.toFixed(1)} s${part}` }));
+    this.small.replaceChildren(element("details", { open }, element("summary", {}, "How sure is this?"), element("p", {}, sure)),
+      element("span", {}, `${facts.label} · ${facts.seconds.toFixed(1)} s${part}`));
   }
 
   #setAmount() {

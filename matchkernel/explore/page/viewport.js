@@ -58,7 +58,7 @@ export class Viewport {
     const { clientWidth, clientHeight } = this.canvas;
     const [x, y] = [point.x * this.scale + this.x, point.y * this.scale + this.y];
     const outside = x < 0 || y < 0 || x > clientWidth || y > clientHeight;
-    if (outside) this.move(clientWidth / 2 - x, clientHeight / 2 - y);
+    if (outside && clientWidth) this.move(clientWidth / 2 - x, clientHeight / 2 - y);
   }
 
   #place(event) {
