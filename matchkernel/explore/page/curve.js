@@ -9,7 +9,6 @@ function lineColour(number) {
   return LINES[number % LINES.length];
 }
 
-/** For legends. */
 export function lineMark(number) {
   const mark = element("i");
   let end = 0;
