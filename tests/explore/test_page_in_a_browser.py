@@ -313,7 +313,8 @@ def test_another_match_inside_leaves_the_photos_whole(page):
 
 def test_a_line_that_misses_the_photo_says_that_the_partner_is_not_in_it(page):
     for matrix, is_told in (("[[0, 0, 0], [0, 0, 0], [0, 0, 1]]", True), ("[[0, 0, 0], [0, 0, 1], [0, 0, -9]]", False)):
-        page.evaluate(f"Object.assign(matchkernel.panels[0].found.facts, {{ geometry: 'fundamental', matrix: {matrix} }})")
+        facts = f"{{ geometry: 'fundamental', matrix: {matrix} }}"
+        page.evaluate(f"Object.assign(matchkernel.panels[0].found.facts, {facts})")
         page.get_by_role("button", name="Next match").click()
         page.get_by_role("heading", name=f"Match {2 - is_told} of").wait_for()
         assert ("the true partner is not in it" in page.locator(".fit").inner_text()) == is_told

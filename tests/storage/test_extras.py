@@ -20,7 +20,7 @@ def test_what_is_missing_is_named(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "cv2", None)
     monkeypatch.setitem(sys.modules, "cv2.part", numpy)
     for module, named in {
-        "not_there": "'matchkernel[photos]'",
+        "not_there": "'matchkernel[photos]' (in a clone: '.[photos]')",
         "cv2": "opencv-python-headless: pip install 'matchkernel[photos]'",
         "cv2.part": "opencv-python-headless: pip install 'matchkernel[photos]'",
         "cracked": "pip install --force-reinstall --no-deps cracked",

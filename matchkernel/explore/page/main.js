@@ -221,7 +221,7 @@ class Page {
     const panel = this.last?.panel ?? this.panels[0];
     const match = this.last?.match ?? panel?.shown[0];
     const isMatched = panel?.found && match !== undefined;
-    const missing = Object.keys(this.facts.views).length ? "" : "Looking inside descriptors needs torch: pip install 'matchkernel[torch]'";
+    const missing = Object.keys(this.facts.views).length ? "" : "This needs torch: pip install 'matchkernel[torch]' (in a clone '.[torch]')";
     const words = isMatched ? missing : "There is no match to look into yet.";
     find("inside-all").hidden = Boolean(words);
     if (words) return Object.assign(find("inside-words"), { textContent: words, hidden: false });
