@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from matchkernel.adapt.learn import MOST_MINUTES, Learned
+from matchkernel.adapt.learn import ENOUGH, MOST_MINUTES, Learned
 from matchkernel.data.patch_set import PatchSet
 from matchkernel.data.split import Counts
 from matchkernel.evaluation.patch_sets import average_precisions
@@ -75,6 +75,7 @@ class Adapted:
     elsewhere: list[Gain] = field(default_factory=list)  # on other data: what was forgotten
     weights: Path | None = None  # None if the base is kept
     model: str = "light-wide"  # the weights before
+    seen: str = ""  # name of the scene, if the weights before were trained on it
 
     @property
     def is_better(self) -> bool:
@@ -84,25 +85,40 @@ class Adapted:
 
     @property
     def verdict(self) -> str:
-        """Which weights to use, what was measured, and whether a longer training would be a fairer try."""
-        score, updates = self.gains[0] if self.gains else None, f"{self.learned.step:,} updates"
+        """Which weights to use, what was measured, whether that is fair, and what would be a fairer try."""
+        score, learned = self.gains[0] if self.gains else None, self.learned
+        fair = f" No fair test: {unfair(self.model, self.seen)}." if self.seen else ""
+        few = "" if learned.is_enough or self.is_better else ", too few to tell,"
+        worse = [gain.measure for gain in self.gains if gain.verdict == "worse"]
         if score is None:
-            first, last = self.learned.first_map, self.learned.last_map
+            first, last = learned.first_map, learned.last_map
             change = f"made them {'slightly ' * (last > first - 0.02)}worse" if last < first else "changed nothing"
-            did, is_open = f"{change} ({100 * first:.1f} → {100 * last:.1f})", True
+            did = f"{learned.step:,} updates{few} {change} on validation ({100 * first:.1f} → {100 * last:.1f})."
         else:
-            did = f"changed retrieval on photos held out from {100 * score.before:.1f} to {100 * score.after:.1f}"
-            worse = [gain.measure for gain in self.gains if gain.verdict == "worse"]
-            if self.is_better:
-                return f"Use the adapted weights: {updates} {did}, and nothing measured there got worse."
-            is_open = not worse
-            did += f", but {' and '.join(worse)} got worse" if worse else ", within noise"
+            end = f"but {' and '.join(worse)} got worse" if worse else "within noise"
+            end = "and nothing measured there got worse" if self.is_better else end
+            best, after, before = f"{learned.best_step:,}", f"{100 * score.after:.1f}", f"{100 * score.before:.1f}"
+            did = f"Of {learned.step:,} updates{few} the weights after number {best} were best on validation; on photos"
+            did += f" held out their retrieval is {after} instead of {before}, {end}."
+        if self.is_better:
+            return f"Use the adapted weights.{fair} {did}"
         keep = f"Keep {'the shipped weights' if self.model in available() else Path(self.model).name}"
-        if self.learned.is_enough:
-            return f"{keep}: your photos need no adapting. {updates} {did}." if is_open else f"{keep}: {updates} {did}."
-        fairer = self.learned.fair_minutes
-        hint = f"a GPU{f' or `--minutes {fairer}`' * (fairer <= MOST_MINUTES)} would be a fairer try"
-        return f"{keep}. {updates}, too few to tell, {did}; {hint}."
+        if learned.is_enough:
+            return f"{keep}{': your photos need no adapting' * (not worse)}.{fair} {did}"
+        again = f"the same command with `--minutes {learned.fair_minutes}` (about {ENOUGH} updates), or "
+        return f"{keep}.{fair} {did} A fairer try: {again * (learned.fair_minutes <= MOST_MINUTES)}a GPU."
+
+
+def unfair(model: str, scene: str) -> str:
+    """Said of a scene on which the weights before were trained."""
+    return f"{model} was trained on {scene}, so 'before' is too good, and a gain says little about other photos"
+
+
+def no_poses(scene: EvaluationScene) -> str:
+    """Why poses of these test photos are not scored; empty if they are."""
+    photos, pairs = len(scene.images), len(scene.pairs)
+    made = f"the {photos} test photos make {pairs} pair{'s' * (pairs != 1)} that show the same place"
+    return "" if pairs >= MIN_PAIRS else f"Poses are not scored: {made}, and {MIN_PAIRS} are needed; more photos help."
 
 
 def describe_set(model: Descriptor, patch_set: PatchSet, device: str) -> np.ndarray:
@@ -181,7 +197,7 @@ def pose_gain(
 
     Weights are names or files, before and after; features and scored pairs are kept in the folder `work`.
     """
-    if len(scene.pairs) < MIN_PAIRS:
+    if no_poses(scene):
         return None
     specs = [
         MethodSpec(text, Detector(keypoints=KEYPOINTS), device=device, name=name)

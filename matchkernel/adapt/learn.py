@@ -13,6 +13,7 @@ import numpy as np
 from matchkernel.adapt.settings import AdaptSettings, Record
 from matchkernel.data.patch_set import PatchSet, open_patch_set
 from matchkernel.errors import ArgumentError
+from matchkernel.report.write import FILES
 from matchkernel.runtime.weights import read_card
 from matchkernel.storage.work import Say
 from matchkernel.training.checkpoint import find_checkpoint, read_checkpoint
@@ -22,6 +23,7 @@ from matchkernel.training.loop import train
 
 TRIAL, TRIAL_ON_GPU = 4, 60  # updates by which the speed is measured
 SHARE = 0.8  # of the time that is planned for updates; the rest is for validations and a machine that slows down
+SLOWER = 1.2  # by so much another run may be: minutes that are advised are so many more
 MIN_UPDATES = 20
 ENOUGH = 100  # updates of 512 pairs gain most of what longer trainings do (experiments/reports/2026-11-16-adapt.md)
 MINUTES, MOST_MINUTES = 10.0, 60.0  # without --minutes: at least, and at most where ENOUGH updates need more
@@ -52,8 +54,8 @@ class Learned:
 
     @property
     def fair_minutes(self) -> int:
-        """Minutes that ENOUGH updates at this speed take, a multiple of five."""
-        return _minutes_of(ENOUGH * self.seconds / max(self.step, 1))
+        """Minutes in which ENOUGH updates are planned, also by a run that is slower than this; a multiple of five."""
+        return _minutes_of(SLOWER * ENOUGH * self.seconds / max(self.step, 1) / SHARE)
 
 
 def learn(sets: Parts, folder: Path, settings: AdaptSettings, device: str, record: Record, say: Say) -> Learned | None:
@@ -61,11 +63,13 @@ def learn(sets: Parts, folder: Path, settings: AdaptSettings, device: str, recor
 
     <folder>/run/best.safetensors are the best weights on validation so far. The record keeps the number of updates and
     how the training ended; `say` is called with the state of the training at every line of its log. With other minutes
-    than before the training begins again.
+    than before the training begins again, and the report beside the folder, which is of the old one, is removed.
     """
     if record.get("plan", {}).get("asked", settings.minutes) != settings.minutes:
         say("training again: --minutes has changed")
         record.forget("plan", "learned", "scores")
+        for name in FILES:
+            (folder.parent / name).unlink(missing_ok=True)
         shutil.rmtree(folder)
     if "learned" in record:
         return Learned(**record["learned"])
@@ -73,11 +77,12 @@ def learn(sets: Parts, folder: Path, settings: AdaptSettings, device: str, recor
     run = folder / "run"
     if "plan" not in record:
         begun = time.perf_counter()
+        say("measuring how fast this machine trains")
         speed = _speed(sets, folder, settings, device)
         if speed is None:
             return None
         seconds, pairs = time.perf_counter() - begun, training_config(sets, settings, 1).sampling.pairs
-        minutes = settings.minutes or worthwhile_minutes(speed, pairs)
+        minutes = settings.minutes or worthwhile_minutes(speed, pairs, seconds)
         steps = planned_updates(speed, pairs, 60 * minutes - seconds)
         plan = {"asked": settings.minutes, "minutes": minutes, "steps": steps, "seconds": round(seconds, 1)}
         record.finish("plan", plan)
@@ -103,6 +108,7 @@ def learn(sets: Parts, folder: Path, settings: AdaptSettings, device: str, recor
         why=watch.why or "all updates were made",
     )
     record.finish("learned", asdict(learned))
+    say(f"training ended after {learned.step:,} of {steps:,} updates: {learned.why}")
     return learned
 
 
@@ -200,9 +206,9 @@ def _speed(sets: Parts, folder: Path, settings: AdaptSettings, device: str) -> f
     return speeds[-1] / 2 if outcome.is_finished else None
 
 
-def worthwhile_minutes(pairs_per_second: float, pairs: int) -> float:
-    """MINUTES, or as many more as ENOUGH updates need; refuses more than MOST_MINUTES, which nobody has asked for."""
-    minutes = _minutes_of(ENOUGH * pairs / pairs_per_second / SHARE)
+def worthwhile_minutes(pairs_per_second: float, pairs: int, trial: float) -> float:
+    """MINUTES, or as many more as the trial's seconds and ENOUGH updates need; refuses more than MOST_MINUTES."""
+    minutes = _minutes_of(trial + ENOUGH * pairs / pairs_per_second / SHARE)
     if minutes > MOST_MINUTES:
         raise ArgumentError(
             f"{ENOUGH} updates, fewer than which tell little, would take {minutes} minutes here: use a GPU, or the"

@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from matchkernel.adapt.judge import (
-    MIN_PAIRS,
     Adapted,
     Gain,
     describe_set,
     hard_gain,
     matching_gain,
+    no_poses,
     pose_gain,
     retrieval_gain,
+    unfair,
 )
 from matchkernel.adapt.learn import learn, paired_points
 from matchkernel.adapt.limits import calibrate_limits
-from matchkernel.adapt.page import write_page
+from matchkernel.adapt.page import scene_name, write_page
 from matchkernel.adapt.settings import AdaptSettings, Record
 from matchkernel.collection.reconstruct import reconstruct
 from matchkernel.colmap.model import read_reconstruction
@@ -107,6 +108,7 @@ def adapt(
         _say_missing(given, say)
     made_with = _made_with(settings, photos, given)
     run = Run(out, settings, device, say, progress)
+    seen = _seen(run, photos)
     with exclusive(out, f"{out}: another process is adapting into this folder"):
         record = _open_record(out, made_with)
         try:
@@ -119,11 +121,11 @@ def adapt(
             raise
         # Cameras that cannot be used are refused now, not after the training.
         scenes = {part: _scene(part, source, sets[part]) for part in ("validation", "test")}
-        say("training")
         learned = learn(sets, out / TRAINING, settings, device, record, say)
         if learned is None:
             return None
-        result = Adapted(out, {name: _count(part) for name, part in sets.items()}, learned, model=settings.model)
+        counts = {part: _count(patches) for part, patches in sets.items()}
+        result = Adapted(out, counts, learned, model=settings.model, seen=seen)
         if learned.best_step:
             if "scores" not in record:
                 record.finish("scores", _scores(run, sets["test"], scenes))
@@ -138,6 +140,15 @@ def adapt(
             say(f"removed {out / ADAPTED}, which --keep had written")
         write_page(result, photos, scenes["test"], settings, device)
     return result
+
+
+def _seen(run: Run, photos: Path) -> str:
+    """The name of the scene if the weights before were trained on it, which is said; otherwise empty."""
+    name = scene_name(photos)
+    if name not in read_card(run.settings.model).set_names:
+        return ""
+    run.say(f"warning: {unfair(run.settings.model, name)}")
+    return name
 
 
 def best_so_far(out: str | Path) -> Path | None:
@@ -275,8 +286,8 @@ def _scores(run: Run, test: PatchSet, scenes: dict[str, EvaluationScene]) -> dic
     rows = [describe_set(model, test, run.device) for model in models]
     gains = [measure(rows, test, "test patches") for measure in (retrieval_gain, matching_gain, hard_gain)]
     gains.append(pose_gain((base, str(candidate)), scenes["test"], run.out / "photos", run.device, run.progress))
-    if gains[-1] is None:
-        run.say(f"poses are not scored: test photos have fewer than {MIN_PAIRS} pairs that show the same")
+    if why := no_poses(scenes["test"]):
+        run.say(why)
     rendered = run.out / "elsewhere"
     if not rendered.exists():
         build_synthetic(rendered, ELSEWHERE)

@@ -1,11 +1,12 @@
 """matchkernel report"""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from matchkernel.cli.console import progress_bar, say
+from matchkernel.cli.console import answer, progress_bar, say
 
 
 def report(
@@ -17,5 +18,8 @@ def report(
     from matchkernel.report.write import TITLE, report_results
 
     with progress_bar("gathering results"):
-        page, *_ = report_results(results, out, title or TITLE)
-    say(f"-> {page}")
+        page, _, numbers = report_results(results, out, title or TITLE)
+    for section in json.loads(numbers.read_text(encoding="utf-8"))["sections"]:
+        if section["summary"]:
+            answer(section["summary"])
+    say(f"open this in a browser: {page}")

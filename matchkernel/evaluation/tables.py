@@ -27,7 +27,7 @@ TASK_NOTES = {
     "retrieval": "Retrieval python: pool of at most 20000, trapezoid; matlab: all distractors, step.",
 }
 SCENE_NOTES = {
-    "poses": "Scenes with cameras: mAA(10°).",
+    "poses": "mAA(10°): pairs whose second camera is placed right, in the mean over limits of 1° to 10°.",
     "homographies": (
         "Sequences with homographies: share of correct matches (3 px), and of homographies with corners within 3 px."
     ),
@@ -64,10 +64,11 @@ def note_of(results: Sequence[Mapping[str, Any]]) -> str:
     kinds = {scene["kind"] for result in results for scene in result["scenes"].values()}
     return " ".join(
         [
-            "In %.",
+            "Scores in %.",
             *(note for kind, note in SCENE_NOTES.items() if kind in kinds),
-            "Means over scenes with their standard deviation over bootstrap samples of the pairs.",
-            "Seconds per photo: finding and describing keypoints, median.",
+            "±: one standard deviation, had other pairs been drawn.",
+            *["vs. first: [95 % interval]; if it holds 0, the two are too close to tell."] * (len(results) > 1),
+            "matches, inliers: per pair. s/photo: finding and describing keypoints, median.",
         ]
     )
 

@@ -60,7 +60,9 @@ class Spread:
 
     def interval_text(self) -> str:
         """Of a difference of shares, in points: `+1.2 [-0.3, +2.7]`."""
-        return f"{100 * self.mean:+.1f} [{100 * self.low:+.1f}, {100 * self.high:+.1f}]"
+        digits = 1 + any(0 < abs(bound) < 0.0005 for bound in (self.low, self.high))  # such a bound is not 0
+        mean, low, high = (f"{100 * value:+.{digits}f}" for value in (self.mean, self.low, self.high))
+        return f"{mean} [{low}, {high}]"
 
 
 def estimate(scores: Mapping[str, np.ndarray]) -> Spread:

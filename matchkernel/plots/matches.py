@@ -88,6 +88,11 @@ def save_picture(found: ImageMatches, a: Image, b: Image, path: str | Path, titl
         >>> save_picture(match_images(left, right, "sift", keypoints=200), left, right, "matches.png")
     """
     check_output(path, suffixes=(".png", ".jpg", ".jpeg"))
+    write_picture(path, picture_of(found, a, b, title or found.features[0].model))
+
+
+def picture_of(found: ImageMatches, a: Image, b: Image, title: str) -> np.ndarray:
+    """(H, W, 3) what save_picture writes; its first TITLE rows are the title."""
     photos, sizes = (as_colour(a), as_colour(b)), [features.image_size for features in found.features]
     given = [(photo.shape[1], photo.shape[0]) for photo, _ in photos]
     for side, size, wanted in zip("AB", given, sizes, strict=True):
@@ -101,8 +106,7 @@ def save_picture(found: ImageMatches, a: Image, b: Image, path: str | Path, titl
     points_a, points_b = (
         turned_points(ends, turn, size) for ends, (_, turn), size in zip(found.points, photos, sizes, strict=True)
     )
-    title = title or found.features[0].model
-    write_picture(path, draw_matches(shown_a, shown_b, points_a, points_b, inliers, title))
+    return draw_matches(shown_a, shown_b, points_a, points_b, inliers, title)
 
 
 def _resized(image: np.ndarray, scale: float) -> np.ndarray:

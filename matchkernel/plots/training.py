@@ -1,6 +1,5 @@
 """Pictures of training: the curves of a run, and augmented patches."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,14 +19,31 @@ from matchkernel.training.log import LOG, read_log
 from matchkernel.training.sets import TrainingSet, open_sets
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
 PAIRS, UPDATES = 5, 10  # shown by augmentation_picture
 IDENTITY = torch.tensor([[1.0, 0, 0], [0, 1, 0]])
 
 
 def training_picture(run: str | Path, out: str | Path) -> None:
-    """Draw loss and validation of a run's folder, or of a log file."""
+    """Draw loss and validation of a run's folder, or of a log file, side by side."""
+    panels = read_panels(run)
+    figure = new_figure(11, 3.2)
+    for axes, panel in zip(figure.subplots(1, 3), panels, strict=True):
+        draw_panel(axes, panel)
+    save_png(figure, out)
+
+
+class Panel(NamedTuple):
+    """A title, and (update, value) of each curve, the first in this colour."""
+
+    title: str
+    colour: str
+    curves: dict[str, list[tuple[int, float]]]
+
+
+def read_panels(run: str | Path) -> list[Panel]:
+    """What is drawn of a run's folder, or of a log file."""
     path = Path(run) / LOG if Path(run).is_dir() else Path(run)
     entries = read_log(path)
     try:
@@ -36,14 +52,7 @@ def training_picture(run: str | Path, out: str | Path) -> None:
         raise FileError(f"{path}: not the log of a training run") from None
     if not panels[0].curves["loss"]:
         raise FileError(f"{path}: contains no log lines yet")
-    save_png(draw_training(panels), out)
-
-
-class Panel(NamedTuple):
-    """A title and (step, value) of each curve."""
-
-    title: str
-    curves: dict[str, list[tuple[int, float]]]
+    return panels
 
 
 def drawn_panels(entries: list[dict[str, Any]]) -> list[Panel]:
@@ -52,13 +61,14 @@ def drawn_panels(entries: list[dict[str, Any]]) -> list[Panel]:
     def curve(event: str, name: str, factor: float = 1.0) -> list[tuple[int, float]]:
         return [(e["step"], factor * float(e[name])) for e in entries if e.get("event") == event]
 
-    loss = Panel("loss", {"loss": curve("training", "loss")})
+    loss = Panel("loss", BLACK, {"loss": curve("training", "loss")})
     if any("precision" in entry for entry in entries):
         shares = {name: curve("training", name, 100) for name in ("precision", "recall")}
         scores = {"the matcher": curve("validation", "maa10", 100), "ratio test": curve("ratio test", "maa10", 100)}
-        return [loss, Panel("training: candidates (%)", shares), Panel("validation: mAA(10°) (%)", scores)]
-    kinds = {"FPR@95": "fpr95", "retrieval mAP": "map"}
-    return [loss, *(Panel(f"validation: {t} (%)", {t: curve("validation", n, 100)}) for t, n in kinds.items())]
+        others = Panel("training: candidates (%)", BLUE, shares), Panel("validation: mAA(10°) (%)", GREEN, scores)
+        return [loss, *others]
+    kinds = ("FPR@95", BLUE, "fpr95"), ("retrieval mAP", GREEN, "map")
+    return [loss, *(Panel(f"validation: {t} (%)", c, {t: curve("validation", n, 100)}) for t, c, n in kinds)]
 
 
 def augmentation_picture(config: TrainingConfig, out: str | Path) -> None:
@@ -90,29 +100,35 @@ def augmentation_picture(config: TrainingConfig, out: str | Path) -> None:
     write_png(out, draw_contact_sheet(rows, [first] * len(rows), columns=UPDATES + 1))
 
 
-def draw_training(panels: Sequence[Panel]) -> "Figure":
-    """Loss and scores, one panel each; the score of the ratio test is a line across."""
-    figure = new_figure(11, 3.2)
-    for axes, panel, first in zip(figure.subplots(1, 3), panels, (BLACK, BLUE, GREEN), strict=True):
-        axes.set(title=panel.title, xlabel="step")
-        many = max(map(len, panel.curves.values()), default=0)
-        for (name, points), colour in zip(panel.curves.items(), (first, ORANGE), strict=False):
-            steps, values = np.array(points).reshape(-1, 2).T
-            if name == "ratio test" and len(points):
-                axes.axhline(values[-1], color=colour, linewidth=1.5, linestyle="--", label=name)
-            elif len(points):
-                marker = {"marker": "o", "markersize": 4} if panel.title.startswith("validation") else {}
-                axes.plot(steps, values, color=colour, linewidth=1.5, label=name, **marker)
-        if len(panel.curves) > 1 and many:
-            axes.legend(frameon=False)
-        elif many and panel.title != "loss":
-            rises = values[-1] >= values[0]
-            place = {"xytext": (0, 7 if rises else -14), "textcoords": "offset points", "ha": "right"}
-            axes.annotate(f"{values[-1]:.1f}", (steps[-1], values[-1]), **place)
-        if not many:
-            axes.text(0.5, 0.5, "no validation set", transform=axes.transAxes, ha="center", color=GRAY)
-        axes.set_xlim(left=0)
-        axes.margins(y=0.15)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(color=GRAY, alpha=0.25, linewidth=0.6)
-    return figure
+def draw_panel(axes: "Axes", panel: Panel, scored: int | None = None) -> None:
+    """Loss or scores by update; the score of the ratio test is a line across.
+
+    Args:
+        axes: to draw into.
+        panel: what is drawn.
+        scored: the update whose value is marked (default: the last).
+    """
+    axes.set(title=panel.title, xlabel="update")
+    many = max(map(len, panel.curves.values()), default=0)
+    for (name, points), colour in zip(panel.curves.items(), (panel.colour, ORANGE), strict=False):
+        steps, values = np.array(points).reshape(-1, 2).T
+        if name == "ratio test" and len(points):
+            axes.axhline(values[-1], color=colour, linewidth=1.5, linestyle="--", label=name)
+        elif len(points):
+            marker: dict[str, Any] = {"marker": "o", "markersize": 4} if panel.title.startswith("validation") else {}
+            axes.plot(steps, values, color=colour, linewidth=1.5, label=name, **marker)
+    if len(panel.curves) > 1 and many:
+        axes.legend(frameon=False)
+    elif many and panel.title != "loss":
+        at = len(steps) - 1 if scored is None else int(np.searchsorted(steps, scored))
+        text = f"{values[at]:.1f}" + ", scored" * (scored is not None)
+        side = "left" if at == 0 else "right" if at == len(steps) - 1 else "center"
+        above = 7 if values[at] >= values[max(at - 1, 0)] else -14
+        axes.annotate(text, (steps[at], values[at]), xytext=(0, above), textcoords="offset points", ha=side)
+        axes.plot(steps[at], values[at], "o", color=panel.colour, markersize=8 if scored is not None else 4)
+    if not many:
+        axes.text(0.5, 0.5, "no validation set", transform=axes.transAxes, ha="center", color=GRAY)
+    axes.set_xlim(left=0)
+    axes.margins(y=0.15)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color=GRAY, alpha=0.25, linewidth=0.6)

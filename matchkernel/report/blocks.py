@@ -234,10 +234,11 @@ class PerSequence(Block):
 
 @dataclass(frozen=True)
 class Scatter(Block):
-    """A score in percent, with its deviation, against a cost, which has a logarithmic axis; one point per method."""
+    """A score in percent, with its deviation, against a cost; one point per method."""
 
-    cost: str  # name of the axis
+    cost: str  # name of the axis, logarithmic where costs differ by more than a factor of ten
     methods: Mapping[ReportedMethod, tuple[float, Spread]]
+    score: str  # name of the other axis
 
     def chart(self, series: Series, width: float = WIDTH) -> Chart:
         """One point per method, its deviation as a vertical line."""
@@ -248,7 +249,13 @@ class Scatter(Block):
             look = {**_point(series[method]), "label": plain(method.name, 24), "linestyle": ""}
             axes.errorbar(cost, score.mean, yerr=score.std, ecolor=look["color"], **look)
             seen.append(f"{method.name} {score.text(1)} at {cost:.3g}")
-        axes.set(xscale="log", xlabel=self.cost, ylabel="%")
+        costs = [cost for cost, _ in self.methods.values()]
+        axes.set(xlabel=self.cost, ylabel=self.score)
+        if max(costs) > 10 * min(costs):
+            axes.set_xscale("log", subs=())
+            if max(costs) < 1000 * min(costs):
+                axes.set_xticks([digit * 10.0**k for k in range(-5, 7) for digit in (1, 2, 5)])
+            axes.set_xlim(min(costs) / 1.4, max(costs) * 1.4)
         axes.xaxis.set_major_formatter("{x:g}")
         _legend(figure, len(self.methods))
         return figure, f"Points, up and to the left is better: {', '.join(seen)}."
@@ -318,7 +325,6 @@ class Report:
         blocks = [block for section in self.sections for block in section.blocks]
         grids = [block for block in blocks if isinstance(block, Grid)]
         bars = [method for grid in grids if grid.bars is not None for method in grid.methods]
-        cells = [cell for block in blocks if (table := block.table()) for row in table[1] for cell in row]
         spread = any(len(s.values) > 1 for grid in grids for scores in grid.methods.values() for s in scores.values())
         said = {
             "Bars are sorted by the number of learned parameters.": len(set(bars)) > 1,
@@ -326,7 +332,9 @@ class Report:
             "Hatched bars are hand-crafted.": any(method.hand_crafted for method in bars),
             "Whiskers and ± are one standard deviation over runs, with n - 1.": spread,
             "(h) marks hand-crafted methods.": any(method.hand_crafted for grid in grids for method in grid.methods),
-            "Bold is the best value.": any(isinstance(cell, Best) for cell in cells),
+            "Bold is the best value.": any(
+                isinstance(cell, Best) for grid in grids for row in grid.table()[1] for cell in row
+            ),
             f"{RAISED} marks values that ties raise: their bars show the tie-safe value, and they are never bold.": any(
                 grid.footnote for grid in grids
             ),
@@ -364,7 +372,7 @@ def _axes(width: float, height: float) -> tuple["Figure", "Axes"]:
 
 def _legend(figure: "Figure", count: int) -> None:
     figure.legend(
-        loc="outside upper center", ncols=min(count, int(figure.get_figwidth() / 2)), frameon=False, fontsize=8
+        loc="outside upper center", ncols=min(count, int(figure.get_figwidth() / 2)), frameon=False, fontsize=10
     )
 
 

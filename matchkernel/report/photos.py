@@ -9,25 +9,30 @@ from matchkernel.evaluation.tables import HEADINGS, SHOWN, labels_of, mean_text,
 from matchkernel.evaluation.uncertainty import Spread
 from matchkernel.plots.scores import ReportedMethod
 from matchkernel.report.blocks import NOTHING, Block, Scatter, Section, TextTable, bold_best
+from matchkernel.report.headline import counted, headline, listed, ordered, scenes_of
 from matchkernel.report.runs import ScoredRun, refuse_conflicts
 
 TITLES = {"poses": "Relative poses of photos", "homographies": "Homographies of photos"}
-FOUND = {"poses": "poses", "homographies": "homographies"}
 NOTES = {
     "poses": (
-        "mAA(10°) in %: the share of pairs whose rotation and direction of translation are within 1°, 2°, … 10° of the "
-        "true ones, in the mean; every scene counts once. ± is one standard deviation over bootstrap samples of the "
-        "pairs; bold is the best value. Seconds per photo: finding and describing keypoints, median."
+        "mAA(10°), %: of 100 pairs, in how many the second camera is placed right as seen from the first (rotation and "
+        "direction), in the mean over limits of 1°, 2°, … 10°; mAA(5°), stricter: up to 5°."
     ),
     "homographies": (
-        "In %: the share of homographies whose corners are within 3 px of the true ones, by sequence; the mean over "
-        "sequences of right matches (3 px) and of homographies within 1, 3 and 5 px. ± is one standard deviation over "
-        "bootstrap samples of the pairs; bold is the best value."
+        "In %: correct, of 100 matches those within 3 px of the true place; H 1, 3 and 5 px, of 100 pairs those whose "
+        "homography puts the corners within so many pixels of the true ones."
     ),
 }
+POSE = "A pose is where the second photo of a pair was taken and which way it looks, as seen from the first. "
+COUNTS = (
+    "matches, inliers: points found in both photos of a pair, and those of them that agree with one motion of the "
+    "camera, in the mean. s/photo: seconds to find and describe the keypoints of a photo, median."
+)
+BY_SCENE = " Columns of scenes: {}; every scene counts once."
+SPREAD = " ±: one standard deviation, had other pairs been drawn (bootstrap)."
 DIFFERENCES = (
-    "Difference to the best method on the same pairs, with its 95 % interval over bootstrap samples: an interval "
-    "without 0 is a difference beyond chance."
+    "In points of %, on the same pairs; in brackets the 95 % interval, had other pairs been drawn: if it holds 0, the "
+    "two are too close to tell."
 )
 
 
@@ -56,71 +61,68 @@ def photo_sections(runs: Sequence[ScoredRun]) -> list[Section]:
         where = f": {', '.join(scenes)}" if len(groups) > 1 else ""
         for kind, title in TITLES.items():
             if any(scene["kind"] == kind for scene in scenes.values()):
-                sections.append(
-                    Section(title + where, tuple(_blocks(kind, results)), NOTES[kind], _summary(kind, results))
-                )
+                parts = tuple(_blocks(kind, results)), _setup(kind, results), headline(kind, results)
+                sections.append(Section(title + where, *parts))
     return sections
 
 
-def _summary(kind: str, results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Who finds how much more: the best method and RootSIFT, or the second where RootSIFT is missing or the best."""
-    name, what = SHOWN[kind], FOUND[kind]
-    best, *others = sorted(results, key=lambda label: (-results[label]["mean"][name]["mean"], label))
-    if not others:
-        return f"{best} finds {100 * results[best]['mean'][name]['mean']:.0f} % of the {what}."
-    other = next((label for label in others if results[label]["descriptor"] == "rootsift"), others[0])
-    try:
-        found = difference(results[best], results[other], name)
-    except ArgumentError:  # scored on other pairs
-        return ""
-    low, high, points = (round(100 * value) for value in (found.low, found.high, found.mean))
-    if found.low <= 0:
-        return f"{best} finds about as many {what} as {other} ({low} to {high} points more)."
-    return f"{best} finds {points} point{'s' * (points != 1)} more {what} than {other} ({low} to {high})."
+def _setup(kind: str, results: Mapping[str, Mapping[str, Any]]) -> str:
+    """What all results share, and is therefore not in their names."""
+    scenes = scenes_of(kind, results)
+    pairs = counted(sum(len(scene["pairs"]) for scene in scenes.values()), "pair")
+    shared = [f"{pairs} of photos in {listed(list(scenes))}"]
+    for key, say in (("keypoints", "at most {:,} keypoints per photo"), ("filter", "matches kept by: {}")):
+        values = {result[key] for result in results.values()}
+        shared += [say.format(value) for value in values if len(values) == 1]
+    return f"{POSE * (kind == 'poses')}{'; '.join(shared)}."
 
 
 def _blocks(kind: str, results: Mapping[str, Mapping[str, Any]]) -> list[Block]:
-    order = sorted(results, key=lambda label: (-results[label]["mean"][SHOWN[kind]]["mean"], label))
+    order = ordered(kind, results)
     heading = HEADINGS[SHOWN[kind]]
     blocks: list[Block] = [_scores(kind, {label: results[label] for label in order})]
     if len(order) > 1:
         best = results[order[0]]
-        rows = [(label, _interval(results[label], best, SHOWN[kind])) for label in order[1:]]
-        blocks.append(
-            TextTable(f"{heading}: difference to {order[0]}", ("method", "points"), tuple(rows), note=DIFFERENCES)
-        )
+        rows = [(label, *_compared(results[label], best, SHOWN[kind])) for label in order[1:]]
+        title = f"{heading}: difference to {order[0]}"
+        blocks.append(TextTable(title, ("method", "points", "verdict"), tuple(rows), note=DIFFERENCES))
     points = {}
     for label in order:
         seconds = min(max(results[label]["seconds"]["per_image"], 1e-5), 1e6)  # what a chart can show
         found = results[label]["mean"][SHOWN[kind]]
         points[ReportedMethod(label)] = seconds, Spread((100 * found["mean"],), 100 * found["std"])
-    return [*blocks, Scatter(f"{heading} against seconds per photo", "seconds per photo", points)]
+    note = "Up and to the left is better; bars: ± one standard deviation."
+    title = f"{heading} against seconds per photo"
+    return [*blocks, Scatter(title, "seconds per photo", points, f"{heading}, %", note=note)]
 
 
 def _scores(kind: str, results: Mapping[str, Mapping[str, Any]]) -> TextTable:
-    first = next(iter(results.values()))
-    scenes = [name for name, scene in first["scenes"].items() if scene["kind"] == kind]
-    counts = ("matches", "inliers")
-    head = ("method", *(HEADINGS[name] for name in SCORES[kind]), *scenes, *counts, "s/photo", "licence")
+    """What decides comes first, for narrow screens: the main score and seconds, then other scores, scenes, counts."""
+    main, scenes, counts = SHOWN[kind], list(scenes_of(kind, results)), ("matches", "inliers")
+    others = [name for name in SCORES[kind] if name != main]
+    by_scene = scenes if len(scenes) > 1 else []
+    compared = ("s/photo", *(HEADINGS[name] for name in others), *by_scene)
+    head = ("method", HEADINGS[main], *compared, *counts, "licence")
     rows = []
     for label, result in results.items():
-        means = [mean_text(result["mean"][name]) for name in SCORES[kind]]
-        by_scene = [f"{100 * result['scenes'][name][SHOWN[kind]]:.1f}" for name in scenes]
+        means = [mean_text(result["mean"][name]) for name in (main, *others)]
+        cells = [f"{100 * result['scenes'][name][main]:.1f}" for name in by_scene]
         totals = [sum(result["scenes"][name][key] for name in scenes) / len(scenes) for key in counts]
         seconds = f"{result['seconds']['per_image']:.2f}"
-        rows.append((label, *means, *by_scene, *(f"{total:.0f}" for total in totals), seconds, short_licence(result)))
-    best = len(SCORES[kind]) + len(scenes)  # columns; then counts, seconds, licence, of which the seconds compare
+        numbers = (means[0], seconds, *means[1:], *cells, *(f"{total:.0f}" for total in totals))
+        rows.append((label, *numbers, short_licence(result)))
     columns = [
-        bold_best(column, is_seconds) if 0 < number <= best or is_seconds else column
-        for number, column in enumerate(zip(*rows, strict=True))
-        for is_seconds in [head[number] == "s/photo"]
+        bold_best(column, name == "s/photo") if 0 < number <= 1 + len(compared) else column
+        for number, (name, column) in enumerate(zip(head, zip(*rows, strict=True), strict=True))
     ]
+    note = f"{NOTES[kind]} {COUNTS}{BY_SCENE.format(HEADINGS[main]) * bool(by_scene)}{SPREAD}"
     table = tuple(zip(*columns, strict=True))
-    return TextTable(TITLES[kind], head, table, note=f"{HEADINGS[SHOWN[kind]]} by scene.")
+    return TextTable(TITLES[kind], head, table, note=note + " Bold is the best value." * (len(rows) > 1))
 
 
-def _interval(result: Mapping[str, Any], best: Mapping[str, Any], name: str) -> str:
+def _compared(result: Mapping[str, Any], best: Mapping[str, Any], name: str) -> tuple[str, str]:
     try:
-        return difference(result, best, name).interval_text()
+        found = difference(result, best, name)
     except ArgumentError:
-        return NOTHING
+        return NOTHING, "scored on other pairs"
+    return found.interval_text(), "too close to tell" if found.high >= 0 else "beyond chance"

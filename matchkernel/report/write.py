@@ -2,12 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 from matchkernel.report.blocks import Best, Block, Picture, Report
+from matchkernel.report.headline import listed
 from matchkernel.report.hpatches import hpatches_sections
 from matchkernel.report.page import html_page
 from matchkernel.report.photos import photo_sections
@@ -18,6 +20,7 @@ from matchkernel.storage.files import check_folder, replacing
 FILES = ("report.html", "report.md", "report.json")
 TITLE = "Local descriptors compared"
 EMPTY: tuple[Any, ...] = (None, "", [], {})
+SHA256, DIGITS = re.compile(r"\b[0-9a-f]{64}\b"), 12  # of a digest, the first ones are shown
 SECTIONS = {"phototourism": phototourism_sections, "hpatches": hpatches_sections, "photos": photo_sections}
 
 
@@ -52,8 +55,13 @@ def gather(paths: Sequence[str | Path], title: str = TITLE) -> Report:
     runs = read_runs(paths)
     of_kind = {kind: [run for run in runs if run.result["kind"] == kind] for kind in SECTIONS}
     sections = [section for kind, make in SECTIONS.items() if of_kind[kind] for section in make(of_kind[kind])]
-    warnings = [f"{run.method.name}{_place(run)}: {text}" for run in runs for text in run.result["warnings"]]
-    return Report(title, tuple(sections), tuple(_facts(runs)), tuple(dict.fromkeys(warnings)))
+    said: dict[str, dict[str, None]] = {}  # the methods of each warning, which one line says of all of them
+    for run in runs:
+        name = run.result["descriptor"] if run.result["kind"] == "photos" else run.method.name
+        for text in run.result["warnings"]:
+            said.setdefault(f"{_place(run)}: {text}", {})[name] = None
+    warnings = [f"{listed(list(names))}{text}" for text, names in said.items()]
+    return Report(title, tuple(sections), tuple(_facts(runs)), tuple(warnings))
 
 
 def write_report(report: Report, folder: str | Path) -> list[Path]:
@@ -116,25 +124,30 @@ def json_text(report: Report) -> str:
 def _facts(runs: Sequence[ScoredRun]) -> list[tuple[str, str]]:
     """For each method how it was computed, and the files of its results with the start of their sha256."""
     files: dict[tuple[str, str], list[str]] = {}
-    for run in runs:
-        result, settings = run.result, run.result.get("settings")
+    listed_settings = [_readable(run.result.get("settings")) for run in runs]
+    shared = [text for text in listed_settings[0] if all(text in texts for texts in listed_settings[1:])]
+    shared = shared if len({run.method.name for run in runs}) > 1 else []
+    for run, settings in zip(runs, listed_settings, strict=True):
+        result = run.result
         parts = [
             f"{result['dimension']}-D {result['distance']}" if "distance" in result else "",
             result.get("licence", ""),
             f"trained on {run.train_set}" if run.train_set else "",
             f"seed {run.seed}" if result.get("seed") is not None else "",
-            f"weights {result['weights']}" if result.get("weights") else "",
-            *_readable(settings if isinstance(settings, dict) else {}),
+            f"weights {_plain(result['weights'])}" if result.get("weights") else "",
+            *(text for text in settings if text not in shared),
         ]
-        digest = hashlib.sha256(run.path.read_bytes()).hexdigest()[:12]
+        digest = hashlib.sha256(run.path.read_bytes()).hexdigest()[:DIGITS]
         name = run.path.name.encode(errors="replace").decode()
         how = "; ".join(part for part in parts if part)
         files.setdefault((run.method.name, how), []).append(f"{name} {digest}")
-    return [(name, f"{how}. Results: {', '.join(listed)}") for (name, how), listed in files.items()]
+    facts = [(name, f"{how}. Results: {', '.join(names)}") for (name, how), names in files.items()]
+    return [("all methods", "; ".join(shared)), *facts] if shared else facts
 
 
-def _readable(settings: Mapping[str, Any]) -> list[str]:
+def _readable(settings: Any) -> list[str]:
     """`name: value` of the settings that have one; those that are off or empty are left out."""
+    settings = settings if isinstance(settings, dict) else {}
     used = {key: value for key, value in sorted(settings.items()) if value is not False and value not in EMPTY}
     return [f"{key.replace('_', ' ')}: {_plain(value)}" for key, value in used.items()]
 
@@ -142,7 +155,9 @@ def _readable(settings: Mapping[str, Any]) -> list[str]:
 def _plain(value: Any) -> str:
     if isinstance(value, dict):
         return " ".join(f"{key} {_plain(part)}" for key, part in value.items() if part not in EMPTY)
-    return "yes" if value is True else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "yes" if value is True else SHA256.sub(lambda digest: digest[0][:DIGITS], str(value))
 
 
 def _place(run: ScoredRun) -> str:

@@ -32,6 +32,7 @@ from matchkernel.runtime.weights import read_card
 from matchkernel.storage.images import read_gray
 from matchkernel.training import state
 
+DRAWN = ("_curves", "_sheets", "_matches")
 QUICK = {"minutes": 5.0, "pairs": 8, "rate": 2.0, "remember": 0.0}
 
 
@@ -67,7 +68,8 @@ def quicken(patch):
     patch.setattr(page, "KEYPOINTS", 300)
     patch.setattr(limits, "MIN_CORRECT", 1)
     patch.setattr(judge, "MIN_PAIRS", 2)
-    patch.setattr(page, "_drawn", lambda *_: iter(()))
+    for name in DRAWN:
+        patch.setattr(page, name, lambda *_: iter(()))
 
 
 @pytest.fixture(autouse=True)
@@ -79,10 +81,11 @@ def quick(monkeypatch):
 def drawn(scene, base, tmp_path_factory):
     """A run that nothing disturbed, with its pictures and --keep, and the lines it printed: only to be read."""
     said = []
-    draw = page._drawn
+    drawn = {name: getattr(page, name) for name in DRAWN}
     with pytest.MonkeyPatch.context() as patch:
         quicken(patch)
-        patch.setattr(page, "_drawn", draw)
+        for name, draw in drawn.items():
+            patch.setattr(page, name, draw)
         out = tmp_path_factory.mktemp("whole") / "out"
         found = run(scene, out, base, keep=True, say=said.append)
     return found, said
@@ -133,8 +136,25 @@ def test_everything_is_there(base, drawn):
     assert [gain.measure for gain in result.gains] == [judge.RETRIEVAL, judge.MATCHING, judge.HARD]
     assert [gain.place for gain in result.elsewhere] == ["rendered patches"]
     assert 0 < card.match_ratio <= 1
-    assert page.count("data:image/png") == 6  # three contact sheets, the curves, matches before and after
+    assert page.count("data:image/png") == 5  # three contact sheets, matches before and after
+    assert page.count("data:image/svg") == 3  # loss, and two scores of validation
     assert page.count(f"with a ratio below {card.match_ratio:g}") == 2  # both pictures by the same rule
+    assert len(re.findall(r"\d+ of \d+ matches agree", page)) == 2  # as text: a small picture cannot be read
+    found = json.loads((result.folder / "report.json").read_text())
+    curve = found["sections"][2]["blocks"][2]
+    assert dict(curve["curves"]["retrieval mAP"])[curve["scored"]] == pytest.approx(100 * result.learned.best_map)
+    rows = [row for block in found["sections"][0]["blocks"] for row in block["rows"]]
+    for row, gain in zip(rows, [*result.gains, *result.elsewhere], strict=True):
+        assert row[:4] == [
+            f"{gain.measure}, {gain.place}",
+            gain.verdict,
+            *(f"{100 * v:.2f}" for v in (gain.before, gain.after)),
+        ]
+    test, elsewhere = (block["note"] for block in found["sections"][0]["blocks"])
+    assert all(f"{gain.measure}: " in test for gain in result.gains)
+    assert "FPR@95" not in elsewhere
+    assert "Poses are not scored: the 2 test photos make 1 pair " in test
+    assert f"training ended after {result.learned.step} of 20 updates: {result.learned.why}" in said
 
 
 def test_a_finished_run_is_not_trained_again(scene, base, whole, tmp_path, monkeypatch):
@@ -232,15 +252,20 @@ def test_updates_are_planned_for_the_time_that_is_left(monkeypatch):
 
 
 def test_a_training_is_worth_its_minutes_or_is_not_begun_unasked():
-    assert learn.worthwhile_minutes(10_000.0, pairs=512) == learn.MINUTES
-    assert learn.worthwhile_minutes(60.0, pairs=512) == 20  # 100 updates in four fifths of 18 minutes
+    assert learn.worthwhile_minutes(10_000.0, pairs=512, trial=5.0) == learn.MINUTES
+    assert learn.worthwhile_minutes(60.0, pairs=512, trial=100.0) == 20  # 100 updates in four fifths of 18 minutes
+    assert learn.worthwhile_minutes(60.0, pairs=512, trial=150.0) == 25  # the trial is taken from the time
     with pytest.raises(ArgumentError, match="--minutes 110"):
-        learn.worthwhile_minutes(10.0, pairs=512)
+        learn.worthwhile_minutes(10.0, pairs=512, trial=5.0)
 
 
 def test_other_minutes_train_again_on_the_same_patches(scene, base, whole, tmp_path, monkeypatch):
     out, said = shutil.copytree(whole.folder, tmp_path / "out"), []
     monkeypatch.setattr(stages, "build_parts", lambda *_, **__: pytest.fail("cut again"))
+    with monkeypatch.context() as patch:
+        end_before_training(patch)
+        assert run(scene, out, base, minutes=7.0) is None
+    assert not [path for path in out.iterdir() if path.name.startswith("report.")]  # it was of the old training
     again = run(scene, out, base, minutes=6.0, say=said.append)
     assert "training for at most 6 minutes" in said
     assert again.learned.steps == 20
@@ -312,6 +337,17 @@ def test_photos_of_the_model_that_are_missing_are_counted_first(scene, base, tmp
     code, lines = words(images, "-o", tmp_path / "out", "--from-colmap", scene / "sparse", "--model", base, *few)
     assert code == 0
     assert "002.png" in lines[0]
+
+
+def test_a_scene_of_which_the_weights_have_learned_is_said_before_anything_is_cut(scene, base, tmp_path, monkeypatch):
+    monkeypatch.setattr(stages, "build_parts", lambda *_, **__: pytest.fail("cut before"))
+    taught, said = tmp_path / "taught.safetensors", []
+    save(load(base), taught, {"trained_on": f"{scene.name}, other"})
+    for out, weights in (("one", str(taught)), ("two", base)):
+        with pytest.raises(pytest.fail.Exception):
+            run(scene, tmp_path / out, weights, say=said.append)
+    assert [line for line in said if "was trained on" in line] == [said[0]]
+    assert f"was trained on {scene.name}" in said[0]
 
 
 def test_keep_says_when_there_is_nothing_to_keep(scene, base, tmp_path, monkeypatch):

@@ -74,6 +74,18 @@ def test_one_point_for_each_known_value_the_hardest_sequence_last():
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["b", "a", "c"]
 
 
+@pytest.mark.parametrize(("costs", "scale", "shown"), [((1.4, 3.8), "linear", "2"), ((0.4, 5.0), "log", "0.5")])
+def test_seconds_have_plain_ticks(costs, scale, shown):
+    points = dict(zip((SIFT, OURS), [(cost, Spread((50.0,), 1.0)) for cost in costs], strict=True))
+    figure, _ = Scatter("s", "seconds", points, "mAA(10°), %").chart({SIFT: 0, OURS: 1})
+    (axes,) = figure.axes
+    svg_of(figure)  # which writes the ticks
+    ticks = [label.get_text() for label in axes.get_xticklabels(which="both")]
+    assert (axes.get_xscale(), axes.get_ylabel()) == (scale, "mAA(10°), %")
+    assert shown in ticks
+    assert not any("$" in text for text in ticks)  # as in 2 × 10⁰
+
+
 @pytest.mark.parametrize(
     "block",
     [
@@ -81,7 +93,7 @@ def test_one_point_for_each_known_value_the_hardest_sequence_last():
         Grid("g", ("mean",), {MATH: {"mean": Spread((5.0,))}}, bars="mean"),
         Curves("ROC", {MATH: ([0.0, 1.0], [0.0, 1.0])}),
         PerSequence("m", ("$a",), {MATH: (1.0,)}),
-        Scatter("s", "seconds", {MATH: (0.5, Spread((40.0,), 1.0))}),
+        Scatter("s", "seconds", {MATH: (0.5, Spread((40.0,), 1.0))}, "%"),
     ],
 )
 def test_a_chart_is_svg_without_scripts_and_the_same_bytes_each_time(block):

@@ -89,8 +89,10 @@ def test_the_page_begins_with_who_finds_how_much_more(tmp_path):
     folder = written(tmp_path / "in", photos("rootsift", theirs), photos("sift", errors(9)), photos("ours", ours))
     report = gather([folder])
     gain = maa(ours) - maa(theirs)
-    assert report.lead[0].startswith(f"ours finds {gain:.0f} points more poses than rootsift (")
-    low, high = (float(word) for word in report.lead[0].split("(")[1].rstrip(").").split(" to "))
+    assert report.lead[0].startswith(f"Of 100 camera poses, ours finds {gain:.0f} more than rootsift (")
+    assert f" and {maa(ours) - maa(errors(9)):.0f} more than sift (" in report.lead[0]
+    assert report.lead[0].endswith(". Measured on 37 pairs of photos.")
+    low, high = (float(word) for word in report.lead[0].split("(")[1].split(")")[0].split(" to "))
     random = np.random.default_rng(7)
     drawn = [random.integers(37, size=37) for _ in range(500)]
     gains = [maa(np.array(ours)[rows]) - maa(np.array(theirs)[rows]) for rows in drawn]
@@ -103,10 +105,31 @@ def test_the_page_begins_with_who_finds_how_much_more(tmp_path):
 
 
 def test_a_difference_by_chance_and_a_single_method_are_not_called_a_gain(tmp_path):
-    same = gather([written(tmp_path / "same", photos("a", errors(0)), photos("b", errors(0)))])
-    assert same.lead[0] == "a finds about as many poses as b (0 to 0 points more)."
+    fast = photos("b", errors(0), seconds={"per_image": 0.2})
+    same = gather([written(tmp_path / "same", photos("a", errors(0)), fast, photos("c", errors(5)))])
+    assert same.lead[0].startswith(
+        "a and b are too close to tell apart in finding camera poses. b is 2.5 times as fast as a. "
+        f"Of 100 camera poses, a finds {maa(errors(0)) - maa(errors(5)):.0f} more than c ("
+    )
+    table = next(block for block in same.sections[0].blocks if "difference" in block.title)
+    assert [row[2] for row in table.rows] == ["too close to tell", "beyond chance"]
+    many = [photos(name, errors(0)) for name in "abcdefg"]
+    assert gather([written(tmp_path / "many", *many)]).lead[0].startswith("a, b, c, d and 3 others are too close ")
     alone = gather([written(tmp_path / "alone", photos("a", errors(0)))])
-    assert alone.lead[0] == f"a finds {maa(errors(0)):.0f} % of the poses."
+    found = f"a finds {maa(errors(0)):.0f} % of the camera poses."
+    assert alone.lead[0] == f"{found} Measured on 37 pairs of photos."
+
+
+def test_methods_that_learned_from_the_photos_are_a_warning_before_any_number(tmp_path):
+    taught = [photos(name, errors(k), trained_on=["castle"], warnings=["seen"]) for k, name in enumerate("ab")]
+    report = gather([written(tmp_path / "some", *taught, photos("sift", errors(9)))])
+    assert report.lead[0].startswith("No fair comparison: a and b were trained on these photos (castle); measure on ")
+    assert "Not" not in report.lead[1]  # the other scene, of homographies, was not seen
+    assert report.warnings == ("a and b: seen",)
+    two = photos("a", errors(0), trained_on=["castle"])
+    two["scenes"]["tower"] = two["scenes"]["castle"]
+    said = gather([written(tmp_path / "two", two)]).lead[0]
+    assert said.startswith("Not quite fair: a was trained on castle, 1 of 2 scenes, and scores there are too high. ")
 
 
 def test_patch_results_name_the_best_and_the_best_hand_crafted(tmp_path):
@@ -124,7 +147,8 @@ def test_the_best_values_on_photos_are_bold_and_the_shortest_time(tmp_path):
     bold = {
         head: row[0] for row in table.rows for head, cell in zip(table.head, row, strict=True) if type(cell) is Best
     }
-    assert bold["castle"] == bold["mAA(10°)"] == "a"
+    assert bold["mAA(5°)"] == bold["mAA(10°)"] == "a"
+    assert "castle" not in table.head  # a single scene is no column of its own
     assert bold["s/photo"] == "b"
     assert not {"matches", "inliers", "licence", "method"} & bold.keys()
 
@@ -134,8 +158,14 @@ def test_notes_are_about_what_is_on_the_page(tmp_path):
     assert all(word in said for word in ("Bars", "Hatched", "±", "(h)", "Bold"))
     assert "ties" not in said
     on_photos = gather([written(tmp_path / "photos", photos("a", errors(0)), photos("b", errors(3)))])
-    assert on_photos.how_to_read() == "Bold is the best value."
-    assert gather([written(tmp_path / "one", photos("a", errors(0)))]).how_to_read() == ""
+    assert on_photos.how_to_read() == ""  # its table says it
+    alone = gather([written(tmp_path / "one", photos("a", errors(0)))])
+    for report, is_there in ((on_photos, True), (alone, False)):
+        assert ("Bold" in report.sections[0].blocks[0].note) is is_there
+        assert "every scene" not in report.sections[0].blocks[0].note
+    assert on_photos.sections[0].note.endswith(
+        "37 pairs of photos in castle; at most 9 keypoints per photo; matches kept by: ratio."
+    )
 
 
 def test_settings_that_are_off_are_left_out(tmp_path):
@@ -143,6 +173,15 @@ def test_settings_that_are_off_are_left_out(tmp_path):
     ((_, facts),) = gather([written(tmp_path / "in", photos("a", errors(0), settings=settings))]).facts
     assert "aligned: yes; contrast: 0; sizes: 1, 2. Results:" in facts
     assert not any(word in facts for word in ("affnet", "pooling", "turned", "None"))
+
+
+def test_settings_of_all_methods_are_said_once_and_digests_are_short(tmp_path):
+    settings = [{"contrast": 0.04, "weights": digit * 64} for digit in "ab"]
+    found = [photos(name, errors(0), settings=one) for name, one in zip("ab", settings, strict=True)]
+    (_, shared), (_, one), _ = gather([written(tmp_path / "in", *found)]).facts
+    assert shared == "contrast: 0.04"
+    assert f"weights: {'a' * 12}. Results:" in one
+    assert "contrast" not in one
 
 
 def test_charts_of_a_section_fill_the_page(page):

@@ -18,7 +18,8 @@ from matchkernel.geometry.two_view import essential_matrix, sampson_distances, w
 from matchkernel.model.context import ContextNetwork
 from matchkernel.photos.extract import open_describer
 from matchkernel.photos.pipeline import match_images
-from matchkernel.plots.training import draw_training, drawn_panels, training_picture
+from matchkernel.plots.canvas import new_figure
+from matchkernel.plots.training import draw_panel, drawn_panels, training_picture
 from matchkernel.storage.settings import read_toml
 from matchkernel.training.log import read_log
 from matchkernel.training.matcher.config import MatcherConfig
@@ -331,8 +332,9 @@ def test_its_log_is_drawn_with_validation_and_without(whole, tmp_path):
     assert [*panels[1].curves] == ["precision", "recall"]
     assert all(0 <= value <= 100 for curve in panels[1].curves.values() for _, value in curve)
     assert panels[2].curves == {"the matcher": [(8, 70.0)], "ratio test": [(0, 60.0)]}
-    labels = [text.get_text() for text in draw_training(panels).axes[2].get_legend().get_texts()]
-    assert labels == ["the matcher", "ratio test"]
+    axes = new_figure(4, 3).subplots()
+    draw_panel(axes, panels[2])
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["the matcher", "ratio test"]
 
 
 def test_a_matcher_for_rootsift_is_trained_and_used(scene, tmp_path):

@@ -98,13 +98,13 @@ def evaluate_photos(
         chosen.setdefault(json_digest([method.name, method.settings]), spec)
     plans = [_plan(spec, scenes, protocol) for spec in chosen.values()]
     check_plans(plans)
-    results = []
+    results, pairs = [], sum(len(scene.pairs) for scene in scenes)
     with _folder(work) as folder, _runner(workers, threads_each) as run:
         for spec, plan in zip(chosen.values(), plans, strict=True):
             label = f"{plan['descriptor']}, {spec.detector.keypoints} keypoints, {spec.filter}"
-            say(f"extracting from {len(names)} images for {label}")
+            say(f"extracting from the {len(names)} images of these {pairs} pairs for {label}")
             files, per_image = _extract(spec, scenes, folder, run, progress)
-            say(f"matching {sum(len(scene.pairs) for scene in scenes)} pairs for {label}")
+            say(f"matching {pairs} pairs for {label}")
             rows, per_pair = _score(spec, scenes, files, protocol, folder, run, progress)
             scored = summary(rows, scenes, spec.open().trained_on)
             seconds = {"per_image": per_image, "per_match": per_pair[0], "per_estimate": per_pair[1]}

@@ -71,7 +71,7 @@ def summary(
     scenes: Sequence[EvaluationScene],
     trained_on: frozenset[str] = frozenset(),
 ) -> dict[str, Any]:
-    """`scenes` with their scores and rows, `mean` of each score over scenes, `calibration`, `warnings`.
+    """`scenes` with their scores and rows, `mean` of each score, `trained_on` (scenes), `calibration`, `warnings`.
 
     Args:
         rows: of the pairs, by scene.
@@ -89,6 +89,7 @@ def summary(
     found = {
         "scenes": parts,
         "mean": {name: mean_score(parts, name) for kind in kinds for name in SCORES[kind]},
+        "trained_on": [scene.name for scene in scenes if scene.name in trained_on],
         "warnings": _warnings(scenes, trained_on),
     }
     if seen:
@@ -103,7 +104,8 @@ def summary(
 
 def _warnings(scenes: Sequence[EvaluationScene], trained_on: frozenset[str]) -> list[str]:
     known = [scene.name for scene in scenes if scene.name in trained_on]
-    warnings = [f"the weights were trained on {', '.join(known)}: scores there are too good"] if known else []
+    about = f"trained on {', '.join(known)}, so that its scores there are too high: expect lower ones on other photos"
+    warnings = [about] if known else []
     for scene in scenes:
         unknown = {name for name, camera in scene.cameras.items() if camera.model is None}
         count = sum(not unknown.isdisjoint(pair) for pair in scene.pairs)

@@ -1,0 +1,100 @@
+"""The sentences with which a report on photos begins: is it fair, who is too close to tell, who finds how much more."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matchkernel.errors import ArgumentError
+from matchkernel.evaluation.photos.scores import difference
+from matchkernel.evaluation.tables import SHOWN
+
+FASTER = 1.5  # times as fast: worth a word
+FOUND = {"poses": "camera poses", "homographies": "homographies"}
+MOST_NAMES, MOST_GAINS = 5, 3  # in a sentence
+
+Results = Mapping[str, Mapping[str, Any]]  # by label, all on the same scenes
+
+
+def headline(kind: str, results: Results) -> str:
+    """What was found, in words for everybody.
+
+    Args:
+        kind: poses or homographies.
+        results: by label, all on the same scenes.
+    """
+    name, said = SHOWN[kind], _fairness(kind, results)
+    what = FOUND[kind]
+    best, *others = ordered(kind, results)
+    try:
+        gains = {label: difference(results[best], results[label], name) for label in others}
+    except ArgumentError:  # scored on other pairs
+        return " ".join(said)
+    close = [best, *(label for label in others if gains[label].low <= 0)]
+    ahead = [label for label in others if gains[label].low > 0]
+    ahead.sort(key=lambda label: results[label]["descriptor"] != "rootsift")  # which most people know
+    if not others:
+        said.append(f"{best} finds {100 * results[best]['mean'][name]['mean']:.0f} % of the {what}.")
+    if len(close) > 1:
+        said += [f"{listed(close)} are too close to tell apart in finding {what}.", *_faster(results, close)]
+    if ahead:
+        told = [
+            f"{_points(gains[x].mean)} more than {x} ({_points(gains[x].low)} to {_points(gains[x].high)})"
+            for x in ahead
+        ]
+        more = [f"more than {counted(len(told) - MOST_GAINS, 'other')}"] if len(told) > MOST_GAINS else []
+        said.append(f"Of 100 {what}, {best} finds {listed([*told[:MOST_GAINS], *more])}.")
+    pairs = sum(len(scene["pairs"]) for scene in scenes_of(kind, results).values())
+    return " ".join([*said, f"Measured on {counted(pairs, 'pair')} of photos."])
+
+
+def _fairness(kind: str, results: Results) -> list[str]:
+    """A warning where methods were trained on what they are scored on."""
+    names = list(scenes_of(kind, results))
+    seen = {
+        label: [name for name in names if name in result.get("trained_on", ())] for label, result in results.items()
+    }
+    known = [label for label, found in seen.items() if found]
+    places = [name for name in names if any(name in found for found in seen.values())]
+    were = f"{listed(known)} {'were' if len(known) > 1 else 'was'} trained on" if known else ""
+    if known and all(len(seen[label]) == len(names) for label in known):
+        what = "comparison" if len(results) > 1 else "score"
+        return [f"No fair {what}: {were} these photos ({listed(places)}); measure on others."]
+    share = f"{len(places)} of {len(names)} scenes"
+    return [f"Not quite fair: {were} {listed(places)}, {share}, and scores there are too high."] if known else []
+
+
+def _faster(results: Results, labels: Sequence[str]) -> list[str]:
+    """How much faster the fastest of these is than the slowest, if that is worth a word and was measured alike."""
+    seconds = {label: max(results[label]["seconds"]["per_image"], 1e-5) for label in labels}
+    alike = {(str(results[label].get("machine")), results[label]["seconds"].get("threads")) for label in labels}
+    fastest, slowest = min(labels, key=seconds.__getitem__), max(labels, key=seconds.__getitem__)
+    times = seconds[slowest] / seconds[fastest]
+    return [f"{fastest} is {times:.1f} times as fast as {slowest}."] if len(alike) == 1 and times >= FASTER else []
+
+
+def ordered(kind: str, results: Results) -> list[str]:
+    """Labels, the best first."""
+    return sorted(results, key=lambda label: (-results[label]["mean"][SHOWN[kind]]["mean"], label))
+
+
+def scenes_of(kind: str, results: Results) -> dict[str, Any]:
+    """The scenes of this kind, which are the same in all results."""
+    return {name: scene for name, scene in next(iter(results.values()))["scenes"].items() if scene["kind"] == kind}
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a, b and c`; of many the first ones and how many others."""
+    if len(names) > MOST_NAMES:
+        names = [*names[: MOST_NAMES - 1], f"{len(names) - MOST_NAMES + 1} others"]
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def counted(count: int, what: str) -> str:
+    """`1 pair`, `12 pairs`."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def _points(share: float) -> str:
+    """In percent, rounded, with a decimal where nothing else is left."""
+    text = f"{100 * share:.0f}"
+    return text if text.strip("-0") else f"{100 * share:.1f}"
