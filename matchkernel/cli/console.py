@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -294,19 +295,27 @@ class Bar:
         say(line)
         self._last = self._clock()
 
+    def _speed(self) -> float:
+        """Items done in a second, lately; 0 if not known. Results that come at one moment are no speed."""
+        task = self.progress.tasks[0]
+        if not task.speed or not task.elapsed:
+            return 0.0
+        in_all = task.completed / task.elapsed
+        return task.speed if task.speed < 2 * in_all else in_all
+
     def _rate(self) -> str:
-        speed = self.progress.tasks[0].speed
+        speed = self._speed()
         if not speed or not self._unit:
             return ""
         return f"{speed:,.1f} {self._unit}/s" if speed >= 1 else f"{speed:.2g} {self._unit}/s"
 
     def _state(self) -> str:
-        task = self.progress.tasks[0]
+        task, speed = self.progress.tasks[0], self._speed()
         if not task.completed:
             return f"{task.description}: {duration(task.elapsed or 0)} so far"
         parts = [f"{task.description}: {task.completed:,.0f} of {task.total:,.0f} {self._unit}".rstrip(), self._rate()]
-        if task.time_remaining:
-            parts.append(f"about {duration(task.time_remaining)} left")
+        if speed and task.remaining:
+            parts.append(f"about {duration(ceil(task.remaining / speed))} left")
         return ", ".join(filter(None, parts))
 
 

@@ -125,6 +125,15 @@ def test_longer_work_prints_its_state_every_half_minute(log):
     ]
 
 
+def test_two_results_at_one_moment_are_no_speed(log):
+    log.wait(20)
+    for done in (1, 2):
+        log.bar(done, 11)
+        log.now += 0.0001
+    log.wait(10)
+    assert log.new() == ["extracting features: 2 of 11 images, 0.067 images/s, about 2 min 16 s left"]
+
+
 def test_a_stage_that_begins_later_is_printed_at_once_and_counts_anew(log):
     log.bar(400, 400)
     log.wait(40)

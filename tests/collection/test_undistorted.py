@@ -104,6 +104,7 @@ def test_trainers_read_the_folder(model):
         with Image.open(folder / "images" / name) as image:
             assert image.size == cameras[camera][:2]
             assert image.format == {"jpg": "JPEG", "png": "PNG"}[name[-3:]]
+            assert image.mode == "RGB"  # gsplat takes the first three of the last axis, of gray photos too
         assert np.linalg.norm(pose[:4]) == pytest.approx(1)
     places, colours = read_ply(folder / "sparse" / "0" / "points3D.ply")
     assert len(places) == count > 200
