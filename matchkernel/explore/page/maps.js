@@ -9,12 +9,11 @@ export function mapOf({ shape, data }, pair, p) {
   return data.subarray((pair * cells + p) * cells, (pair * cells + p + 1) * cells);
 }
 
-/** 256 colours of viridis, three numbers each, from the minimum to the maximum. */
-const COLOURS = Uint8Array.from({ length: 768 }, (_, k) => {
-  const place = (Math.floor(k / 3) / 255) * (VIRIDIS.length - 1);
+/** 256 colours of viridis, from the minimum to the maximum, each as the four bytes of a pixel. */
+const COLOURS = Uint32Array.from({ length: 256 }, (_, k) => {
+  const place = (k / 255) * (VIRIDIS.length - 1);
   const left = Math.min(Math.floor(place), VIRIDIS.length - 2);
-  const [from, to] = [VIRIDIS[left][k % 3], VIRIDIS[left + 1][k % 3]];
-  return Math.round(from + (to - from) * (place - left));
+  return VIRIDIS[left].reduce((pixel, from, c) => pixel | (Math.round(from + (VIRIDIS[left + 1][c] - from) * (place - left)) << (8 * c)), 255 << 24);
 });
 
 /** Draw a map over a canvas; cell i is centred on pixel 4 i of the patch, as display_map has it. */
@@ -24,18 +23,17 @@ export function drawMap(canvas, map) {
   const side = canvas.width;
   const image = new ImageData(side, side);
   const places = Array.from({ length: side }, (_, pixel) => Math.min(Math.max((((pixel + 0.5) * 4 * n) / side - 0.5) / 4, 0), n - 1));
+  const pixels = new Uint32Array(image.data.buffer);
   for (let y = 0, k = 0; y < side; y++) {
     const row = Math.min(Math.floor(places[y]), n - 2);
     const down = places[y] - row;
-    for (let x = 0; x < side; x++, k += 4) {
+    for (let x = 0; x < side; x++, k++) {
       const column = Math.min(Math.floor(places[x]), n - 2);
       const right = places[x] - column;
       const cell = row * n + column;
       const above = map[cell] + (map[cell + 1] - map[cell]) * right;
       const below = map[cell + n] + (map[cell + n + 1] - map[cell + n]) * right;
-      const colour = 3 * Math.round((255 * (above + (below - above) * down - low)) / (high - low || 1));
-      image.data.set(COLOURS.subarray(colour, colour + 3), k);
-      image.data[k + 3] = 255;
+      pixels[k] = COLOURS[Math.round((255 * (above + (below - above) * down - low)) / (high - low || 1))];
     }
   }
   canvas.getContext("2d").putImageData(image, 0, 0);
