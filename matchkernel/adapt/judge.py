@@ -98,7 +98,7 @@ class Adapted:
             end = f"but {' and '.join(worse)} got worse" if worse else "within noise"
             end = "and nothing measured there got worse" if self.is_better else end
             best, after, before = f"{learned.best_step:,}", f"{100 * score.after:.1f}", f"{100 * score.before:.1f}"
-            did = f"Of {learned.step:,} updates{few} the weights after number {best} were best on validation; on photos"
+            did = f"Of {learned.step:,} updates{few} the weights after update {best} were best on validation; on photos"
             did += f" held out their retrieval is {after} instead of {before}, {end}."
         if self.is_better:
             return f"Use the adapted weights.{fair} {did}"

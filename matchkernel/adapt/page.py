@@ -157,7 +157,7 @@ def _matches(result: Adapted, scene: EvaluationScene, settings: AdaptSettings, d
         with suppress(MatchKernelError):
             found = match_images(a, b, weights, device=device, engine="torch", keypoints=KEYPOINTS, filter=limit)
             picture = picture_of(found, a, b, title)[TITLE:]  # the caption says it, in letters that can be read
-            note = f"{title_of(found.inliers, found.inliers, '')}, in one motion of the camera. Kept: mutual nearest"
-            note += f" neighbours with a ratio below {limit.ratio:g}."
+            note = f"{title_of(found.inliers, found.inliers, '')}, in one motion of the camera. Kept: points that are"
+            note += f" each other's most similar, with a ratio below {limit.ratio:g} to the next ones."
             png = _png(partial(write_png, pixels=picture))
             yield Picture(f"{pair[0]} and {pair[1]}, {title}", png, note=note)

@@ -122,7 +122,7 @@ def draw_panel(axes: "Axes", panel: Panel, scored: int | None = None) -> None:
     elif many and panel.title != "loss":
         at = len(steps) - 1 if scored is None else int(np.searchsorted(steps, scored))
         text = f"{values[at]:.1f}" + ", scored" * (scored is not None)
-        side = "left" if at == 0 else "right" if at == len(steps) - 1 else "center"
+        side = "left" if at == 0 else "right"
         above = 7 if values[at] >= values[max(at - 1, 0)] else -14
         axes.annotate(text, (steps[at], values[at]), xytext=(0, above), textcoords="offset points", ha=side)
         axes.plot(steps[at], values[at], "o", color=panel.colour, markersize=8 if scored is not None else 4)

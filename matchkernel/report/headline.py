@@ -57,7 +57,7 @@ def _fairness(kind: str, results: Results) -> list[str]:
     were = f"{listed(known)} {'were' if len(known) > 1 else 'was'} trained on" if known else ""
     if known and all(len(seen[label]) == len(names) for label in known):
         what = "comparison" if len(results) > 1 else "score"
-        return [f"No fair {what}: {were} these photos ({listed(places)}); measure on others."]
+        return [f"No fair {what}: {were} these photos ({listed(places)}); measure on other photos."]
     share = f"{len(places)} of {len(names)} scenes"
     return [f"Not quite fair: {were} {listed(places)}, {share}, and scores there are too high."] if known else []
 

@@ -73,7 +73,7 @@ def test_weights_are_better_if_retrieval_gains_and_nothing_got_worse():
     assert verdicts == [True, True, True, False, False, False]
 
 
-BEST = "the weights after number 1 were best on validation; on photos held out their retrieval is 60.0 instead of 50.0"
+BEST = "the weights after update 1 were best on validation; on photos held out their retrieval is 60.0 instead of 50.0"
 MADE = {  # updates made and planned, why it ended, maps before and after, gains on the test part: the verdict
     "nine short updates": ((9, 20, "the time was over", 0.891, 0.882), None, "Keep the shipped weights. 9 updates, too "
     "few to tell, made them slightly worse on validation (89.1 → 88.2). A fairer try: the same command with "

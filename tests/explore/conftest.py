@@ -3,7 +3,6 @@
 import http.client
 import io
 import json
-import shutil
 import threading
 import time
 from dataclasses import dataclass, replace
@@ -92,19 +91,6 @@ def served(pair):
         server.should_exit = True
         thread.join(10)
         app.state.explorer.close()
-
-
-@pytest.fixture(scope="session")
-def chromium():
-    """Debian's Chromium, driven by Playwright; no browser is downloaded."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if program is None:
-        pytest.skip("Chromium is not installed")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

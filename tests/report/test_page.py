@@ -6,15 +6,27 @@ import numpy as np
 import pytest
 from made_results import a_full_set, hpatches, pairs, photos, written
 
-from matchkernel.report.blocks import Best, TextTable
-from matchkernel.report.page import STYLE
+from matchkernel.report.blocks import Best, Report, Section, TextTable
+from matchkernel.report.page import STYLE, html_page
 from matchkernel.report.write import gather, report_results
+
+MEASURED = """() => {
+    const all = (name, measure) => [...document.querySelectorAll(name)].map(measure)
+    return {
+        page: document.documentElement.scrollWidth,
+        charts: all('img', image => image.clientWidth),
+        shapes: all('img', image => [image.naturalWidth, image.naturalHeight]),
+        names: all('th[scope=row]', cell => cell.clientWidth),
+        tables: all('.scroll', box => [box.scrollWidth, box.clientWidth]),
+        edges: all('.scroll', box => getComputedStyle(box).backgroundImage),
+    }
+}"""
 
 
 class Reader(HTMLParser):
     """Collects tags and attributes and checks that every tag is closed in its turn."""
 
-    VOID = ("meta", "img")
+    VOID = ("meta", "img", "source")
 
     def __init__(self):
         super().__init__()
@@ -50,7 +62,8 @@ def test_the_page_is_whole_and_needs_no_network_and_no_script(page):
     assert not tags & {"script", "link", "iframe", "object", "base", "i"}
     for _, attributes in page.seen:
         assert not attributes.keys() & {"xlink:href", "onclick", "onload"}
-        assert attributes.get("src", "data:").startswith("data:")
+        for name in ("src", "srcset"):
+            assert attributes.get(name, "data:").startswith("data:")
         assert attributes.get("href", "#").startswith("#")
     assert "url(" not in STYLE
     assert "@import" not in STYLE
@@ -123,7 +136,9 @@ def test_a_difference_by_chance_and_a_single_method_are_not_called_a_gain(tmp_pa
 def test_methods_that_learned_from_the_photos_are_a_warning_before_any_number(tmp_path):
     taught = [photos(name, errors(k), trained_on=["castle"], warnings=["seen"]) for k, name in enumerate("ab")]
     report = gather([written(tmp_path / "some", *taught, photos("sift", errors(9)))])
-    assert report.lead[0].startswith("No fair comparison: a and b were trained on these photos (castle); measure on ")
+    assert report.lead[0].startswith(
+        "No fair comparison: a and b were trained on these photos (castle); measure on other photos."
+    )
     assert "Not" not in report.lead[1]  # the other scene, of homographies, was not seen
     assert report.warnings == ("a and b: seen",)
     two = photos("a", errors(0), trained_on=["castle"])
@@ -168,6 +183,13 @@ def test_notes_are_about_what_is_on_the_page(tmp_path):
     )
 
 
+def test_where_the_figures_come_from_is_folded_and_has_a_link(page):
+    assert ("a", {"href": "#facts"}) in page.seen
+    assert "facts" in page.ids
+    tags = [tag for tag, _ in page.seen]
+    assert tags[tags.index("dl") - 2 : tags.index("dl")] == ["details", "summary"]
+
+
 def test_settings_that_are_off_are_left_out(tmp_path):
     settings = {"affnet": None, "pooling": "", "turned": False, "aligned": True, "contrast": 0, "sizes": [1, 2]}
     ((_, facts),) = gather([written(tmp_path / "in", photos("a", errors(0), settings=settings))]).facts
@@ -184,9 +206,37 @@ def test_settings_of_all_methods_are_said_once_and_digests_are_short(tmp_path):
     assert "contrast" not in one
 
 
-def test_charts_of_a_section_fill_the_page(page):
-    images = [attributes["style"] for tag, attributes in page.seen if tag == "img"]
+def test_charts_of_a_section_fill_the_page_and_fit_a_phone(page):
+    tags = [tag for tag, _ in page.seen]
+    assert tags.count("img") == 8
+    assert tags.count("source") == 2  # those that stand two side by side are too small on a phone: drawn again
     classes = [attributes.get("class") for tag, attributes in page.seen if tag == "div"]
     assert classes.count("charts of2") == 1
     assert classes.count("charts of3") == 1
-    assert images == ["min-width:348px"] * 2 + ["min-width:252px"] * 6
+
+
+def test_code_in_the_first_sentence_is_set_as_code():
+    section = Section("Gain", (), summary="Try `--minutes 5 <i>` again.")
+    assert '<p class="lead">Try <code>--minutes 5 &lt;i&gt;</code> again.</p>' in html_page(Report("t", (section,)))
+
+
+def test_on_a_phone_nothing_is_cut_off_without_a_sign(chromium, tmp_path):
+    found = [photos("a long-name, with parts", errors(0)), photos("b", errors(3))]
+    address = report_results([written(tmp_path / "in", *found)], tmp_path / "out")[0].as_uri()
+    seen = {}
+    for width in (390, 1440):
+        page = chromium.new_page(viewport={"width": width, "height": 844})
+        page.goto(address)
+        page.wait_for_function("[...document.images].every(image => image.complete)")
+        seen[width] = page.evaluate(MEASURED)
+        page.close()
+    assert seen[390]["page"] <= 390
+    assert all(width <= 358 for width in seen[390]["charts"])
+    assert all(
+        narrow[0] / narrow[1] < wide[0] / wide[1]
+        for narrow, wide in zip(seen[390]["shapes"], seen[1440]["shapes"], strict=True)
+    )
+    assert all(90 < width < 180 for width in seen[390]["names"])  # the first column stays, and leaves room
+    assert any(inner > outer for inner, outer in seen[390]["tables"])  # so it scrolls
+    assert all("gradient" in image for image in seen[390]["edges"])  # and shows it
+    assert all(inner <= outer for inner, outer in seen[1440]["tables"])

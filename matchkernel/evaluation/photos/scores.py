@@ -104,7 +104,7 @@ def summary(
 
 def _warnings(scenes: Sequence[EvaluationScene], trained_on: frozenset[str]) -> list[str]:
     known = [scene.name for scene in scenes if scene.name in trained_on]
-    about = f"trained on {', '.join(known)}, so that its scores there are too high: expect lower ones on other photos"
+    about = f"trained on {', '.join(known)}, so that scores there are too high: expect lower ones on other photos"
     warnings = [about] if known else []
     for scene in scenes:
         unknown = {name for name, camera in scene.cameras.items() if camera.model is None}
