@@ -13,11 +13,11 @@ import numpy as np
 from matchkernel.errors import ArgumentError
 from matchkernel.photos.extract import Describer, Image, Model, extract_with, open_describer
 from matchkernel.photos.features import Features
-from matchkernel.photos.pipeline import ImageMatches, MatchSettings, match_features, photos_to_align
+from matchkernel.photos.pipeline import ImageMatches, MatchSettings, match_features, photos_at_once, photos_to_align
 from matchkernel.storage.memo import Memo
 from matchkernel.storage.pixels import as_gray
 from matchkernel.storage.settings import with_options
-from matchkernel.storage.work import recording, stage
+from matchkernel.storage.work import in_threads, recording, stage
 
 if TYPE_CHECKING:
     import torch
@@ -105,8 +105,9 @@ class Matcher:
         with recording() as stages:
             with stage("read"):
                 images = photos_to_align(a, b, self.settings) if align else None
-            features = self.extract(a), self.extract(b)
-        found = match_features(*features, self.settings, device=self._opened().device, align=images)
+            threads = photos_at_once(2, self._opened(), self.settings.detector)
+            features_a, features_b = in_threads(self.extract, (a, b), threads)
+        found = match_features(features_a, features_b, self.settings, device=self._opened().device, align=images)
         return replace(found, seconds=found.seconds | stages.seconds)
 
     def track(self, frames: Iterable[Image | Features]) -> Iterator[TrackedFrame]:

@@ -11,7 +11,7 @@ from matchkernel.errors import ArgumentError
 from matchkernel.geometry.cameras import check_intrinsics
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.epipolar import Pose, estimate_pose
-from matchkernel.photos.extract import Image, Model, extract_with, open_describer
+from matchkernel.photos.extract import Describer, Image, Model, extract_with, open_describer
 from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.guided import guided_matches
 from matchkernel.photos.match import DEFAULT_FILTER, FILTER_HELP, Filter, align_matches, match, parse_filter
@@ -20,7 +20,7 @@ from matchkernel.runtime.onnx import ENGINE
 from matchkernel.storage.files import replacing
 from matchkernel.storage.pixels import as_gray
 from matchkernel.storage.settings import check_ranges, setting, with_options
-from matchkernel.storage.work import Progress, Say, recording, stage
+from matchkernel.storage.work import InTurn, Progress, Say, in_threads, recording, spare_threads, stage
 
 if TYPE_CHECKING:
     import torch
@@ -200,14 +200,40 @@ def match_images(
     with recording() as stages:
         with stage("read"):
             images = photos_to_align(a, b, chosen) if align else None
-        features_a, features_b = (
-            image
-            if isinstance(image, Features)
-            else extract_with(image, describer, chosen.detector, say=say, progress=progress)
-            for image in images or (a, b)
-        )
+        features_a, features_b = _extract_both(images or (a, b), describer, chosen.detector, say, progress)
     found = match_features(features_a, features_b, chosen, device=describer.device, align=images, say=say)
     return replace(found, seconds=found.seconds | stages.seconds)
+
+
+def _extract_both(
+    images: tuple[Image | Features, Image | Features],
+    describer: Describer,
+    detector: Detector,
+    say: Say,
+    progress: Progress | None,
+) -> list[Features]:
+    """The features of A and B, extracted at the same time where `photos_at_once` says so, reported one by one."""
+    turns = InTurn(), InTurn()
+    turns[0].begin()
+
+    def extracted(image: Image | Features, turn: InTurn) -> Features:
+        if isinstance(image, Features):
+            return image
+        report = None if progress is None else turn.delayed(progress)
+        return extract_with(image, describer, detector, say=turn.delayed(say), progress=report)
+
+    pending = sum(not isinstance(image, Features) for image in images)
+    found = []
+    threads = photos_at_once(pending, describer, detector)
+    for features in in_threads(lambda pair: extracted(*pair), zip(images, turns, strict=True), threads):
+        found.append(features)
+        turns[1].begin()
+    return found
+
+
+def photos_at_once(count: int, describer: Describer, detector: Detector) -> int:
+    """How many of so many photos to extract at the same time: networks of torch keep all cores busy with one."""
+    return min(count, spare_threads()) if describer.takes_one_core and not detector.has_networks else 1
 
 
 def photos_to_align(a: Image | Features, b: Image | Features, settings: MatchSettings) -> tuple[np.ndarray, np.ndarray]:

@@ -35,6 +35,7 @@ from matchkernel.geometry.two_view import (
     warp_frames,
     warp_points,
 )
+from matchkernel.storage.work import in_threads, spare_threads
 
 Model = Literal["homography", "fundamental"]
 Geometry = Literal["auto", "homography", "fundamental"]
@@ -133,7 +134,7 @@ def verify(
     refined = partial(_refined, a=a, b=b, threshold=threshold, ratios=ratios, frames=frames)
     if geometry != "auto":
         return refined(fit(geometry))
-    plane, depth = fit("homography"), fit("fundamental")
+    plane, depth = in_threads(fit, get_args(Model), min(2, spare_threads()))
     if plane.model is None and depth.model is None:
         best = max(plane, depth, key=lambda found: -np.inf if found.significance is None else found.significance)
         return replace(best, geometry=None)
@@ -357,9 +358,9 @@ def _distinct(chosen: np.ndarray, a: np.ndarray, b: np.ndarray, cell: float) -> 
     Keypoints of several scales or directions repeat a match.
     """
     kept = np.zeros(len(a), bool)
-    seen_a: set[tuple[int, int]] = set()
-    seen_b: set[tuple[int, int]] = set()
-    cells = (map(tuple, np.floor(points[chosen] / cell).astype(np.int64).tolist()) for points in (a, b))
+    seen_a: set[complex] = set()
+    seen_b: set[complex] = set()
+    cells = ((np.floor(points[chosen] / cell) @ [1, 1j]).tolist() for points in (a, b))
     for number, place_a, place_b in zip(np.flatnonzero(chosen), *cells, strict=True):
         if place_a not in seen_a and place_b not in seen_b:
             kept[number] = True

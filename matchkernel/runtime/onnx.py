@@ -22,6 +22,7 @@ from matchkernel.runtime.graph import INPUT, OUTPUT, Ranges, descriptor_file
 from matchkernel.runtime.weights import SHIPPED, Weights, fold
 from matchkernel.storage.arrays import UNIT_WITHIN
 from matchkernel.storage.extras import CORE, need
+from matchkernel.storage.memo import Memo
 
 ENGINE = "engine"  # key of the name in settings and in the metadata of files
 ARM = ("aarch64", "arm64")  # names of the machine
@@ -29,6 +30,7 @@ FILE = ".onnx"  # a file of `matchkernel export` can be given instead of a name
 BATCH_VALUES = 2**20  # of the largest map of a batch, so that maps stay in the cache: 32 patches of the paper's network
 # Where a file may have tensors besides itself: nowhere, instead of in the working directory.
 NO_OTHER_FILES = ("session.model_external_initializers_file_folder_path", os.path.join(os.devnull, "none"))  # noqa: PTH118
+KEPT_OPEN = 4  # engines, so that describing a few patches again and again does not open them each time
 STATE, PATCH_SIZE = "state_sha256", "patch_size"  # in the metadata of a file: what it was made from and for
 LARGEST = "largest_value"  # the same, in int8: normalised values beyond it are clipped
 
@@ -129,7 +131,7 @@ def peaks(patches: np.ndarray) -> np.ndarray:
 
 
 def open_onnx(weights: Weights, engine: str, size: int) -> OnnxEngine:
-    """The engine of this name on a CPU.
+    """The engine of this name on a CPU; those opened last are kept, by the digest of what they compute.
 
     Args:
         weights: of the descriptor.
@@ -146,8 +148,8 @@ def open_onnx(weights: Weights, engine: str, size: int) -> OnnxEngine:
             return _open_int8(weights, size)  # the engine that is used is named in every output
     if weights.kind == "F64":
         raise UnfitError(f"engine {ONNX} computes in float32, these weights are float64: use engine torch")
-    content = descriptor_file(fold(weights, size), {})
-    return OnnxEngine(content, size, ONNX, f"the graph of {weights.name}", batch_pixels(weights.config))
+    _check_runtime()
+    return _opened(weights, size, None, key=(weights.name, weights.state_sha256, size))
 
 
 def _open_int8(weights: Weights, size: int) -> OnnxEngine:
@@ -160,10 +162,23 @@ def _open_int8(weights: Weights, size: int) -> OnnxEngine:
         )
     ranges = Ranges.read(path)
     _check_fits(path, weights, size, ranges.state_sha256, str(ranges.patch_size))
-    folded, source = fold(weights, size), f"the int8 graph of {weights.name}"
-    content = descriptor_file(folded, {}, ranges.limits, platform.machine().lower() in ARM)
-    exact = descriptor_file(folded, {}), ranges.limits.patches
-    return OnnxEngine(content, size, INT8, source, batch_pixels(weights.config), ranges.sha256, exact)
+    _check_runtime()
+    form = platform.machine()  # of the graph
+    return _opened(weights, size, ranges, key=(weights.name, weights.state_sha256, size, ranges.sha256, form))
+
+
+def _open_graph(weights: Weights, size: int, ranges: Ranges | None) -> OnnxEngine:
+    """The descriptor in float32, or in int8 with these ranges."""
+    folded, batch = fold(weights, size), batch_pixels(weights.config)
+    exact = descriptor_file(folded, {})
+    if ranges is None:
+        return OnnxEngine(exact, size, ONNX, f"the graph of {weights.name}", batch)
+    content, source = descriptor_file(folded, {}, ranges.limits, platform.machine().lower() in ARM), "the int8 graph of"
+    limit = ranges.limits.patches
+    return OnnxEngine(content, size, INT8, f"{source} {weights.name}", batch, ranges.sha256, (exact, limit))
+
+
+_opened = Memo(_open_graph, KEPT_OPEN)
 
 
 def batch_pixels(config: DescriptorConfig) -> int:
@@ -221,9 +236,7 @@ def _check_fits(path: Path, weights: Weights, size: int, state_sha256: str | Non
 
 def open_session(content: bytes, source: str, threads: int = 1) -> Any:
     """A session, by default one that computes in the thread that calls it; an unusable file is refused in one line."""
-    runtime = need("onnxruntime", CORE, "describing on a CPU")
-    if not hasattr(runtime, "SessionOptions"):
-        raise MissingExtraError("onnxruntime is installed but incomplete: pip install --force-reinstall onnxruntime")
+    runtime = _check_runtime()
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 4  # errors become exceptions
@@ -236,6 +249,14 @@ def open_session(content: bytes, source: str, threads: int = 1) -> Any:
             f"{source}: cannot be used by onnxruntime {runtime.__version__} ({reason});"
             " if it is older than 1.22: pip install --upgrade onnxruntime"
         ) from None
+
+
+def _check_runtime() -> Any:
+    """The module onnxruntime, or a one-line error."""
+    runtime = need("onnxruntime", CORE, "describing on a CPU")
+    if not hasattr(runtime, "SessionOptions"):
+        raise MissingExtraError("onnxruntime is installed but incomplete: pip install --force-reinstall onnxruntime")
+    return runtime
 
 
 def describe_patches(

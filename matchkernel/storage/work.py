@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -145,6 +145,33 @@ def in_threads(
             yield waiting.popleft().result()
     finally:
         pool.shutdown(wait=not is_ending(), cancel_futures=True)
+
+
+class InTurn:
+    """Delays the reports of work that is done beside other work, so that each is reported as a whole."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: list[Callable[[], object]] | None = []
+
+    def delayed(self, report: Callable[..., object]) -> Callable[..., None]:
+        """A function that reports now, or as soon as it is this work's turn."""
+
+        def call(*arguments: object) -> None:
+            with self._lock:
+                if self._waiting is None:
+                    report(*arguments)
+                else:
+                    self._waiting.append(partial(report, *arguments))
+
+        return call
+
+    def begin(self) -> None:
+        """It is this work's turn: what waits is reported."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, None
+            for report in waiting or ():
+                report()
 
 
 def progress_counter(progress: Progress | None, total: int) -> Callable[[int], None]:

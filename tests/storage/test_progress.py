@@ -3,7 +3,7 @@
 import pytest
 
 from matchkernel.storage import work as module
-from matchkernel.storage.work import StageTimes, in_threads, part_progress, progress_counter, recording, stage
+from matchkernel.storage.work import InTurn, StageTimes, in_threads, part_progress, progress_counter, recording, stage
 
 
 @pytest.fixture
@@ -68,3 +68,16 @@ def test_a_part_is_counted_within_the_whole():
     part(3, 20)
     assert seen == [(13, 50)]
     assert part_progress(None, 10, 50) is None
+
+
+def test_work_beside_other_work_is_reported_in_its_turn():
+    seen, turns = [], (InTurn(), InTurn())
+    turns[0].begin()
+    first, second = (turn.delayed(lambda *said: seen.append(said)) for turn in turns)
+    second("b", 1)
+    first("a", 1)
+    second("b", 2)
+    first("a", 2)
+    turns[1].begin()
+    second("b", 3)
+    assert seen == [("a", 1), ("a", 2), ("b", 1), ("b", 2), ("b", 3)]

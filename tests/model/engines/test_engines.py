@@ -69,6 +69,19 @@ def test_an_engine_opened_once(textures, trained_like, tmp_path):
     assert np.array_equal(matchkernel.describe(patches, model, engine=again), expected)
 
 
+def test_an_engine_is_kept_as_long_as_the_weights_are_the_same(textures):
+    model = small(d=8)
+    first, again = (open_engine(model, "onnx") for _ in range(2))
+    assert first is again
+    with torch.no_grad():
+        next(model.parameters()).data.mul_(2)  # which leaves the version that torch counts as it was
+    changed = open_engine(model, "onnx")
+    assert changed is not first
+    rows = [matchkernel.describe(textures, model, engine=engine) for engine in (changed, "onnx", first)]
+    assert np.array_equal(rows[0], rows[1])
+    assert not np.array_equal(rows[0], rows[2])
+
+
 def test_pieces_are_described_in_as_many_threads_as_torch_has(textures, monkeypatch):
     model, patches, used = small(d=8), textures(40), []
     engine = open_engine(model, "onnx")
