@@ -5,7 +5,6 @@ named by the key of its contents, in `<out>.parts` until all photos are done.
 """
 
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -17,7 +16,8 @@ import numpy as np
 
 from matchkernel import __version__
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
-from matchkernel.geometry.detect import SIFT_PIXELS, Detection, Detector
+from matchkernel.geometry.detect import Detection, Detector
+from matchkernel.geometry.dog import SIFT_PIXELS
 from matchkernel.photos.extract import Describer, describe_detection, feature_facts
 from matchkernel.photos.features import (
     IMAGE_HASH,
@@ -32,6 +32,7 @@ from matchkernel.photos.features import (
 from matchkernel.photos.files import (
     NPZ_SUFFIX,
     check_h5_name,
+    image_names,
     is_h5,
     need_h5py,
     npz_names,
@@ -154,6 +155,7 @@ def extract_images(
     refusal = f"{out}: another process is writing features to it"
     with shards_of([job.out], refusal) if is_h5(job.out) else exclusive(job.out, refusal, is_shared=True):
         remove_leftovers_of(job.out)
+        job = replace(job, detector=job.detector.continuing(_settings_there(job.out)))
         with _opened(job, describer, workers, len(images)) as (facts, run):
             photos = _photos(job.out, images, facts, say)
             progress(0, left := len(photos))
@@ -220,6 +222,17 @@ def _open_in_worker(job: ExtractJob, describer: Describer, gpu: bool) -> tuple[d
         describer = replace(describer, wanted_device="cuda" if gpu else "cpu")
     extractor = Extractor(describer, job)
     return extractor.facts, lambda photos: list(extractor.each(photos))
+
+
+def _settings_there(out: Path) -> dict[str, Any]:
+    """The settings of some features that are there already; empty if there are none."""
+    with suppress(FileError):  # damaged: reported later
+        if is_h5(out):
+            known = recorded_facts(out, image_names(out)[:1]) if out.exists() else {}
+            return next((facts.get("settings", {}) for facts in known.values()), {})
+        path = next(out.rglob(f"*{NPZ_SUFFIX}"), None)
+        return {} if path is None else dict(read_facts(path)[1])
+    return {}
 
 
 def _photos(out: Path, images: dict[str, Path], facts: dict[str, Any], say: Say) -> list[Photo]:
@@ -363,27 +376,8 @@ class Extractor:
 
 def detect_in(gray: np.ndarray, describer: Describer, detector: Detector, mask: np.ndarray | None = None) -> Detection:
     """Keypoints of (H, W) uint8 gray, only where the (H, W) mask, if there is one, is not 0."""
-    with _room_for(gray.size), stage("detect"):
+    with stage("detect"):
         return detector.detect(gray, mask, device=describer.device)
-
-
-_free_pixels = [SIFT_PIXELS]
-_freed = threading.Condition()
-
-
-@contextmanager
-def _room_for(pixels: int) -> Iterator[None]:
-    """Wait until the images in detection, of all threads, have at most the pixels of one largest image."""
-    pixels = min(pixels, SIFT_PIXELS)
-    with _freed:
-        _freed.wait_for(lambda: _free_pixels[0] >= pixels)
-        _free_pixels[0] -= pixels
-    try:
-        yield
-    finally:
-        with _freed:
-            _free_pixels[0] += pixels
-            _freed.notify_all()
 
 
 def _or_skip(photo: Photo, step: Callable[..., Result], *arguments: Any) -> Result | Outcome:

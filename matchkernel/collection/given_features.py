@@ -31,7 +31,7 @@ def settings_of_features(folder: str | Path | None, settings: ReconstructSetting
             if name not in NETWORKS and getattr(detector, name) == getattr(usual.detector, name) != value
         }
         store = stored.get(STORE, "float32") if stored and settings.store == usual.store else settings.store
-        found = replace(settings, detector=replace(detector, **taken), store=store)
+        found = replace(settings, detector=replace(detector, **taken).continuing(stored), store=store)
     except MatchKernelError:  # damaged, or not ours: said when its photo is read
         return settings
     if found != settings:

@@ -5,7 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ from matchkernel.photos.files import (
 )
 from matchkernel.photos.pipeline import MatchSettings
 from matchkernel.storage.files import LONG_TEXT, file_hash, key_of, link_or_copy, read_small_text, resolved, write_json
-from matchkernel.storage.folders import Build, recover, resumable_build
+from matchkernel.storage.folders import Build, begun_with, recover, resumable_build
 from matchkernel.storage.images import open_image, write_png
 from matchkernel.storage.photo_folders import MASKED, Photos, check_masks, first_names, mask_of, photo_digest, photos_in
 from matchkernel.storage.pool import Workers
@@ -189,6 +189,7 @@ def _reconstruct(
     digests, skipped = _digests(photos.paths, job.masks, job.say)
     inputs = {"photos": digests, "pairs": [choice.text, *(file_hash(path) for path in choice.files)]}
     recover(job.workspace)
+    job = _continuing(job)
     finished = _read_finished(job.workspace, job.recorded)
     if finished is not None and job.masks is None and finished.has_masks:
         raise FileError(f"{job.workspace}: already exists, made with masks; give --masks, or choose another place")
@@ -306,6 +307,19 @@ class _Finished:
             job, self.folder, photos, self.skipped, self.summary.get("refused", ()), unregistered
         )
         return Summary(**{**self.summary, "unregistered": unregistered, "reasons": reasons})
+
+
+def _continuing(job: _Job) -> _Job:
+    """The job with the detector of the workspace, if an earlier version began it or finished it."""
+    before = begun_with(job.workspace)
+    with suppress(OSError, ValueError, TypeError, KeyError, RecursionError, FileError):  # reported when it is read
+        text = read_small_text(job.workspace / SUMMARY, LONG_TEXT, what="a summary")
+        before = dict(json.loads(text)["settings"])
+    recorded = before.get("detector")
+    if not isinstance(recorded, dict):
+        return job
+    detector = job.settings.detector.continuing(recorded)
+    return replace(job, settings=replace(job.settings, detector=detector))
 
 
 def _read_finished(folder: Path, settings: Mapping[str, Any]) -> _Finished | None:

@@ -1,7 +1,7 @@
 """Detect keypoints with DoG (OpenCV's SIFT detector) or Key.Net, choose those that fill a budget, and orient them."""
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,13 +9,12 @@ import numpy as np
 
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.conventions import MAGNIFICATION
+from matchkernel.geometry.dog import DENSITY, SIFT_PIXELS, SearchImage, dog_points, search_images
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.orientation import dominant_angles
 from matchkernel.storage.extras import need_opencv
 from matchkernel.storage.settings import check_ranges, setting, short_repr
 
-# OpenCV's SIFT doubles the image and keeps eleven float32 images of that size: 180 bytes per pixel, 2.8 GB here.
-SIFT_PIXELS = 16_000_000
 # Key.Net takes about 510 bytes per pixel: images for it are smaller by this factor, and take 2 GB.
 KEYNET_SHARE = 4
 MAX_POOLED = 16
@@ -68,6 +67,12 @@ class Detector:
     keynet: str | None = setting(None, about="weight file of Key.Net, which then finds the keypoints instead of DoG")
     affnet: str | None = setting(None, about="weight file of AffNet, which then stretches the regions")
     orinet: str | None = setting(None, about="weight file of OriNet, which then assigns one orientation per position")
+    density: float = setting(
+        DENSITY,
+        low=0,
+        high=1,
+        about="keypoints per pixel of the smaller copy in which the largest ones of a large photo are searched; 0 for none",
+    )
     # Larger images are halved for detection: only the very smallest keypoints are lost, and memory stays below 180
     # bytes per pixel of this number.
     most_pixels: int = setting(SIFT_PIXELS, low=1, high=10**9)
@@ -103,6 +108,8 @@ class Detector:
         """What is recorded with features; a weight file by its sha256. Files that cannot be used are refused here."""
         dog = f"OpenCV {need_opencv().__version__} SIFT, precise upscale"
         found = {"detector": dog if self.keynet is None else "Key.Net", **asdict(self)}
+        if not self._copy_density:  # as earlier versions, which searched every photo itself
+            del found["density"]
         for name in (name for name in NETWORKS if found[name] is not None):
             from matchkernel.geometry.frame_networks import library, open_network, weights_digest
 
@@ -110,6 +117,16 @@ class Detector:
             found[name] = weights_digest(found[name])
             found["networks"] = library()
         return found
+
+    def continuing(self, recorded: Mapping[str, Any]) -> "Detector":
+        """The detector that adds to features with these settings: if they record no density, photos had no copies."""
+        is_before = "keypoints" in recorded and "density" not in recorded and self.density == DENSITY
+        return replace(self, density=0.0) if is_before else self
+
+    @property
+    def _copy_density(self) -> float:
+        """The density, where it matters: a copy has the largest DoG keypoints, but not the others."""
+        return self.density if self.keypoints and self.choice == "largest" and self.keynet is None else 0.0
 
     def detect(self, gray: np.ndarray, mask: np.ndarray | None = None, *, device: Any = None) -> Detection:
         """Keypoints of an image, strongest first.
@@ -139,29 +156,27 @@ class Detector:
         if gray.ndim != 2 or gray.dtype != np.uint8 or not gray.size:
             raise ArgumentError(f"an image must be (H, W) uint8 gray, got {gray.dtype} of shape {gray.shape}")
         limit = self.most_pixels if self.keynet is None else max(1, self.most_pixels // KEYNET_SHARE)
-        gray, factor = halved(gray, limit)
-        mask = mask if mask is None else np.ascontiguousarray(mask[::factor, ::factor])
-        rows = self._dog_points(gray, mask) if self.keynet is None else self._keynet_points(gray, mask, device)
-        # The order so far depends on threads; sorted by strength, then position, an image always gives the same list.
-        rows = rows[np.lexsort((rows[:, 3], rows[:, 2], rows[:, 0], rows[:, 1], -rows[:, 4]))]
         one = self.upright or self.orientations == "one" or self.has_networks
-        if one:  # a position with several orientations stands once for each, one after the other
-            rows = rows[(np.diff(rows[:, [0, 1, 2, 4]], axis=0, prepend=np.nan) != 0).any(1)]
+        for image in search_images(gray, mask, self.keypoints, self._copy_density, limit):
+            rows = self._candidates(image, one, device)
+            if len(rows) >= self.keypoints:
+                break
         rows = rows[self._chosen(rows)]
-        shapes = self._measure(gray, rows, device) if one else None
-        rows[:, :3] *= factor
-        octaves = rows[:, 5].astype(np.int64)  # OpenCV's bits: the octave is the lowest byte, signed
-        rows[:, 5] = (octaves & ~255) | ((octaves + factor.bit_length() - 1) & 255)
+        shapes = self._measure(image.gray, rows, device) if one else None
+        image.to_photo(rows)
         return rows, shapes
 
-    def _dog_points(self, gray: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
-        """Rows of DoG keypoints. Without OpenCV's precise upscaling they lie 0.25 pixels too far right and down."""
-        sift = need_opencv().SIFT_create(
-            contrastThreshold=self.contrast, edgeThreshold=self.edge, enable_precise_upscale=True
-        )
-        points = sift.detect(gray, mask)
-        rows = [(*point.pt, point.size, point.angle, point.response, point.octave) for point in points]
-        return np.array(rows, np.float64).reshape(-1, 6)
+    def _candidates(self, image: SearchImage, one: bool, device: Any) -> np.ndarray:
+        """Rows of all keypoints of an image, in an order that does not depend on threads."""
+        if self.keynet is None:
+            rows = dog_points(image, self.contrast, self.edge)
+        else:
+            rows = self._keynet_points(image.gray, image.mask, device)
+        # Sorted by strength, then position, an image always gives the same list.
+        rows = rows[np.lexsort((rows[:, 3], rows[:, 2], rows[:, 0], rows[:, 1], -rows[:, 4]))]
+        if one:  # a position with several orientations stands once for each, one after the other
+            rows = rows[(np.diff(rows[:, [0, 1, 2, 4]], axis=0, prepend=np.nan) != 0).any(1)]
+        return rows
 
     def _keynet_points(self, gray: np.ndarray, mask: np.ndarray | None, device: Any) -> np.ndarray:
         from matchkernel.geometry.frame_networks import keynet_points, open_network
@@ -217,14 +232,6 @@ class Detector:
 
 # COLMAP's limits on number and contrast: OpenCV divides its threshold by the three layers, COLMAP's is 0.0067.
 COLMAP_LIKE = Detector(keypoints=8192, contrast=0.02)
-
-
-def halved(image: np.ndarray, max_pixels: int = SIFT_PIXELS) -> tuple[np.ndarray, int]:
-    """Halve (H, W) gray until it has at most `max_pixels`; also the factor from its coordinates to the image's."""
-    cv2, factor = need_opencv(), 1
-    while image.size > max_pixels and image.size > 1:
-        image, factor = cv2.pyrDown(image), 2 * factor  # pixel (i, j) lies at (2 i, 2 j)
-    return image, factor
 
 
 def choose(

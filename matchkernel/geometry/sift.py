@@ -6,7 +6,7 @@ import numpy as np
 
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.conventions import frames_to_opencv
-from matchkernel.geometry.detect import halved
+from matchkernel.geometry.dog import halved
 from matchkernel.geometry.frames import Frames, extract_patches
 from matchkernel.storage.extras import need_opencv
 

@@ -291,6 +291,15 @@ def _is_ours(folder: Path, marks: Collection[str] = ()) -> bool:
     return is_marked or all(name == LOCK or PART.fullmatch(name) or SHARD.fullmatch(name) for name in names)
 
 
+def begun_with(target: Path) -> dict[str, Any]:
+    """The settings of an interrupted build of this target; empty if there is none."""
+    try:
+        with (target.with_name(target.name + ".part") / JOURNAL).open(encoding="utf-8") as journal:
+            return dict(json.loads(journal.readline()))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return {}
+
+
 def _resume(part: Path, settings: str) -> set[str]:
     """Steps done by an earlier build with the same settings; otherwise the folder is emptied."""
     journal = part / JOURNAL

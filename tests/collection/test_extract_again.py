@@ -11,9 +11,9 @@ from helpers import refuses
 from made_collection import computing_by
 from made_images import save, texture
 
-from matchkernel.collection import extract as batch
 from matchkernel.collection.extract import extract_images, find_images
 from matchkernel.errors import FileError
+from matchkernel.geometry import dog
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.extract import open_describer
 from matchkernel.photos.files import read_features
@@ -143,23 +143,23 @@ def test_images_in_threads_come_in_their_order(takes_one_core, photos, sift, tmp
 
 def test_images_wait_for_the_memory_of_others(monkeypatch):
     """Two images together are above the limit, so detection of the second does not begin before the first is done."""
-    monkeypatch.setattr(batch, "SIFT_PIXELS", 100)
-    monkeypatch.setattr(batch, "_free_pixels", [100])
+    monkeypatch.setattr(dog, "SIFT_PIXELS", 100)
+    monkeypatch.setattr(dog, "_free_pixels", [100])
     running, largest = [0], [0]
 
     def work(pixels):
-        with batch._room_for(pixels):
+        with dog.room_for(pixels):
             running[0] += 1
             largest[0] = max(largest[0], running[0])
             time.sleep(0.01)
             running[0] -= 1
 
     list(in_threads(work, [60, 70, 10**9, 60], 2))
-    assert (running[0], largest[0], batch._free_pixels) == (0, 1, [100])
+    assert (running[0], largest[0], dog._free_pixels) == (0, 1, [100])
     both = threading.Barrier(2, timeout=10)
 
     def wait(pixels):
-        with batch._room_for(pixels):
+        with dog.room_for(pixels):
             both.wait()
 
     list(in_threads(wait, [50, 50], 2))

@@ -9,8 +9,9 @@ from made_images import blob, texture, turned, write_bad_images, write_odd_image
 
 import matchkernel
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, WeightsError
-from matchkernel.geometry.detect import Detector, halved
+from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.device_sampling import extract_patches_on
+from matchkernel.geometry.dog import halved
 from matchkernel.geometry.frames import Frames, extract_patches
 from matchkernel.photos import extract as extraction
 from matchkernel.photos.extract import CUT, extract, open_describer

@@ -70,14 +70,14 @@ def test_an_engine_opened_once(textures, trained_like, tmp_path):
 
 
 def test_an_engine_is_kept_as_long_as_the_weights_are_the_same(textures):
-    model = small(d=8)
+    model, patches = small(d=8), textures(3).numpy()
     first, again = (open_engine(model, "onnx") for _ in range(2))
     assert first is again
     with torch.no_grad():
         next(model.parameters()).data.mul_(2)  # which leaves the version that torch counts as it was
     changed = open_engine(model, "onnx")
     assert changed is not first
-    rows = [matchkernel.describe(textures, model, engine=engine) for engine in (changed, "onnx", first)]
+    rows = [matchkernel.describe(patches, model, engine=engine) for engine in (changed, "onnx", first)]
     assert np.array_equal(rows[0], rows[1])
     assert not np.array_equal(rows[0], rows[2])
 

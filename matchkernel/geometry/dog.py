@@ -1,0 +1,104 @@
+"""DoG keypoints by OpenCV's SIFT detector; a budget of the largest ones is searched in a smaller copy of a large photo.
+
+A copy of half the side has the keypoints of the photo but for those of its smallest octave. So a copy in which the
+budget is found has its largest keypoints, at a fraction of the seconds and of the memory.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from matchkernel.storage.extras import need_opencv
+
+# OpenCV's SIFT doubles the image and keeps eleven float32 images of that size: 180 bytes per pixel, 2.8 GB here.
+SIFT_PIXELS = 16_000_000
+DENSITY = 0.0025  # keypoints per pixel of the copy; photos have 0.003 to 0.015 at the default contrast
+LARGE = 2  # a photo of fewer times the pixels of its copy is searched itself
+
+
+@dataclass(frozen=True)
+class SearchImage:
+    """A photo, or a smaller copy of it, in which keypoints are searched.
+
+    Attributes:
+        gray: (h, w) uint8.
+        mask: (h, w) uint8 or None: no keypoints where it is 0.
+        scale: of x and of y, and
+        shift: a position p of the copy is at scale * p + shift of the photo.
+    """
+
+    gray: np.ndarray
+    mask: np.ndarray | None
+    scale: tuple[float, float]
+    shift: tuple[float, float]
+
+    def to_photo(self, rows: np.ndarray) -> None:
+        """Move (K, 6) rows of OpenCV's x, y, size, angle, response, octave from the copy to the photo, in place."""
+        rows[:, :2] = rows[:, :2] * self.scale + self.shift
+        size = float(np.sqrt(np.prod(self.scale)))
+        rows[:, 2] *= size
+        octaves = rows[:, 5].astype(np.int64)  # OpenCV's bits: the octave is the lowest byte, signed
+        rows[:, 5] = (octaves & ~255) | ((octaves + round(np.log2(size))) & 255)
+
+
+def search_images(
+    gray: np.ndarray, mask: np.ndarray | None, budget: int, density: float, max_pixels: int = SIFT_PIXELS
+) -> Iterator[SearchImage]:
+    """Where to search for a budget of keypoints: a copy of budget / density pixels if the photo is large, then itself.
+
+    The photo itself is halved until it has at most `max_pixels`. With density 0 there is no other copy.
+    """
+    height, width = gray.shape
+    if density and gray.size > LARGE * budget / density:
+        factor = (gray.size * density / budget) ** 0.5
+        size = max(1, round(width / factor)), max(1, round(height / factor))
+        if size[0] * size[1] <= max_pixels:
+            cv2 = need_opencv()
+            less = cv2.resize(gray, size, interpolation=cv2.INTER_AREA)
+            seen = None if mask is None else cv2.resize(mask, size, interpolation=cv2.INTER_NEAREST_EXACT)
+            x, y = width / size[0], height / size[1]
+            yield SearchImage(less, seen, (x, y), ((x - 1) / 2, (y - 1) / 2))
+    gray, factor = halved(gray, max_pixels)
+    mask = mask if mask is None else np.ascontiguousarray(mask[::factor, ::factor])
+    yield SearchImage(gray, mask, (factor, factor), (0, 0))
+
+
+def halved(image: np.ndarray, max_pixels: int = SIFT_PIXELS) -> tuple[np.ndarray, int]:
+    """Halve (H, W) gray until it has at most `max_pixels`; also the factor from its coordinates to the image's."""
+    cv2, factor = need_opencv(), 1
+    while image.size > max_pixels and image.size > 1:
+        image, factor = cv2.pyrDown(image), 2 * factor  # pixel (i, j) lies at (2 i, 2 j)
+    return image, factor
+
+
+def dog_points(image: SearchImage, contrast: float, edge: float) -> np.ndarray:
+    """(K, 6) x, y, size, angle, response, octave. Without OpenCV's precise upscaling they lie 0.25 pixels too far right
+    and down.
+    """
+    sift = need_opencv().SIFT_create(contrastThreshold=contrast, edgeThreshold=edge, enable_precise_upscale=True)
+    with room_for(image.gray.size):
+        points = sift.detect(image.gray, image.mask)
+    rows = [(*point.pt, point.size, point.angle, point.response, point.octave) for point in points]
+    return np.array(rows, np.float64).reshape(-1, 6)
+
+
+_free_pixels = [SIFT_PIXELS]
+_freed = threading.Condition()
+
+
+@contextmanager
+def room_for(pixels: int) -> Iterator[None]:
+    """Wait until the images in detection, of all threads, have at most the pixels of one largest image."""
+    pixels = min(pixels, SIFT_PIXELS)
+    with _freed:
+        _freed.wait_for(lambda: _free_pixels[0] >= pixels)
+        _free_pixels[0] -= pixels
+    try:
+        yield
+    finally:
+        with _freed:
+            _free_pixels[0] += pixels
+            _freed.notify_all()
