@@ -44,7 +44,14 @@ SCENES = STEPS.pop("scenes")
 BUDGET, MOST_PAIRS = 2000, {"training": 30, "turned": 4}  # keypoints of a photo, pairs of a scene by its group
 # The keypoints before any choice of this study, whatever the defaults of the package are by now.
 BASE = Detector(
-    keypoints=BUDGET, choice="strongest", orientations="all", contrast=0.04, edge=10.0, upright=False, magnification=8.0
+    keypoints=BUDGET,
+    choice="strongest",
+    orientations="all",
+    contrast=0.04,
+    edge=10.0,
+    upright=False,
+    magnification=8.0,
+    density=0.0,
 )
 NETWORKS = ("keynet", "affnet", "orinet")  # settings of Detector that name a file of BASELINES
 NOT_OURS = ("sift", "rootsift", "desdis-32")  # never saw the training scenes

@@ -71,7 +71,7 @@ class Detector:
         DENSITY,
         low=0,
         high=1,
-        about="keypoints per pixel of the smaller copy in which the largest ones of a large photo are searched; 0 for none",
+        about="keypoints per pixel of the smaller copy of a large photo in which they are searched; 0: no copy",
     )
     # Larger images are halved for detection: only the very smallest keypoints are lost, and memory stays below 180
     # bytes per pixel of this number.
