@@ -16,7 +16,7 @@ from matchkernel.errors import FileError
 from matchkernel.geometry import dog
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.extract import open_describer
-from matchkernel.photos.files import read_features
+from matchkernel.photos.files import open_features, read_features
 from matchkernel.storage.work import in_threads
 
 DETECTOR = Detector(keypoints=20)
@@ -49,6 +49,21 @@ def test_a_second_run_at_the_same_time_is_refused(out, photos, sift, tmp_path):
     go_on.set()
     first.join()
     assert extract_images(images, out, sift, DETECTOR).kept == ["a.png", "b.png"]
+
+
+def test_features_of_an_earlier_version_go_on_as_they_were(out, photos, sift, tmp_path):
+    """Which searched the photo itself, and recorded no density."""
+    save(texture(2, 190, 210), photos / "c.png")
+    images = find_images([photos])
+    first = {"a.png": images["a.png"]}
+    extract_images(first, out, sift, Detector(keypoints=20, density=0))
+    found = extract_images(images, out, sift, DETECTOR)
+    assert (found.kept, found.done) == (["a.png"], ["b.png", "c.png"])
+    extract_images(images, tmp_path / "before", sift, Detector(keypoints=20, density=0))
+    extract_images(images, tmp_path / "now", sift, DETECTOR)
+    places = (out, tmp_path / "before", tmp_path / "now")
+    points = [open_features(place).load("c.png").keypoints for place in places]
+    assert points[0].tolist() == points[1].tolist() != points[2].tolist()
 
 
 def test_what_a_killed_run_was_writing_is_removed(out, photos, sift, tmp_path):
