@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from photo_parts import write_photos
+from photo_parts import write_enlarged, write_photos
 from timing import ROOT, processor, run_command, versions, write_result
 
 from matchkernel.data.sample_pair import FOLDER
@@ -65,6 +65,11 @@ def large_photo(checkout: Path, folder: Path) -> dict[str, float]:
     return {"seconds": float(json.loads(run_command(["-c", code], checkout, folder)["output"]))}
 
 
+def match_large(model: str, checkout: Path, folder: Path) -> dict[str, float]:
+    """Seconds and memory of the command for two photos of 12 megapixels, with all defaults but the model."""
+    return cli(checkout, folder, "match", *write_enlarged(folder), "--model", model, "--json")
+
+
 def collection(checkout: Path, folder: Path) -> dict[str, float]:
     """Seconds of the commands that extract and match a folder of photos."""
     write_photos(folder / "photos", PHOTOS)
@@ -109,6 +114,7 @@ def jobs_of(gpu: bool) -> dict[str, Job]:
         )
     }
     found |= {f"match, {model}": partial(match, model) for model in ("light-wide", "tiny", "rootsift")}
+    found |= {f"match 12 megapixels, {model}": partial(match_large, model) for model in ("light-wide", "tiny")}
     found |= {"collection": collection, "page, 48 megapixels": large_photo}
     return {**found, "training, 40 steps": partial(training, 40, 64, "cpu")}
 

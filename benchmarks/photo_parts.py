@@ -1,10 +1,12 @@
-"""As many photos as wanted: parts of a few real ones, cut out at random places, turned and scaled."""
+"""As many photos as wanted, parts of a few real ones, cut out at random places, turned and scaled; and a large pair."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import cv2
 import numpy as np
+
+from matchkernel.data.sample_pair import FOLDER
 
 PHOTOS = Path(__file__).parents[1] / "tests" / "photos_cc0" / "images"
 
@@ -34,3 +36,13 @@ def write_photos(
         part = cv2.warpAffine(image, warp, size, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
         cv2.imwrite(str(folder / name), part)
     return names
+
+
+def write_enlarged(folder: Path, pixels: int = 12_000_000) -> list[Path]:
+    """The stereo pair of the demo, enlarged to so many pixels; returns its files."""
+    paths = [folder / "left.jpg", folder / "right.jpg"]
+    for path in paths:
+        image = cv2.imread(str(FOLDER / path.with_suffix(".png").name))
+        factor = (pixels / (image.shape[0] * image.shape[1])) ** 0.5
+        cv2.imwrite(str(path), cv2.resize(image, None, fx=factor, fy=factor, interpolation=cv2.INTER_CUBIC))
+    return paths

@@ -321,11 +321,24 @@ def seconds(source: str, stages: list[str]) -> str:
     return f"{sum(read(file)['rows'][key][stage] for stage in stages):.2f}"
 
 
+def measured(source: str, what: str) -> str:
+    """Of FILE/METHOD of benchmarks/results: seconds per `photo` or `pair`, `megabytes`, or ms to `describe` 2,000."""
+    file, method = source.split("/", 1)
+    path = ROOT / "benchmarks" / "results" / f"{file}.json"
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    if what == "describe":
+        return f"{2e6 / rows[method]['patches_per_s']['cuda-half, host array']:.1f}"
+    row = next(row for row in rows if row["method"] == method)
+    if what == "photo":
+        return f"{sum(row['stages'][stage] for stage in ('read', 'detect', 'cut', 'describe')) / 2:.2f}"
+    return f"{row['seconds']:.2f}" if what == "pair" else f"{row['megabytes']:.0f}"
+
+
 FORMULAS = {
     formula.__name__: formula
     for formula in (
         *(mean, first, every, spread, two, minus, gap, gaps, fpr, fpr_gap, tolerance, photos, poses),
-        *(loss, verdict, decides, needed, wrong, found, rate, edge, precise, seconds),
+        *(loss, verdict, decides, needed, wrong, found, rate, edge, precise, seconds, measured),
     )
 }
 

@@ -1,7 +1,7 @@
 """DoG keypoints by OpenCV's SIFT detector; a budget of the largest ones is searched in a smaller copy of a large photo.
 
 A copy of half the side has the keypoints of the photo but for those of its smallest octave. So a copy in which the
-budget is found has its largest keypoints, at a fraction of the seconds and of the memory.
+budget is found has the largest ones, at a fraction of the seconds and of the memory.
 """
 
 import threading
@@ -15,8 +15,8 @@ from matchkernel.storage.extras import need_opencv
 
 # OpenCV's SIFT doubles the image and keeps eleven float32 images of that size: 180 bytes per pixel, 2.8 GB here.
 SIFT_PIXELS = 16_000_000
-DENSITY = 0.0025  # keypoints per pixel of the copy; photos have 0.003 to 0.015 at the default contrast
-LARGE = 2  # a photo of fewer times the pixels of its copy is searched itself
+DENSITY = 0.01  # keypoints per pixel of the first copy; photos have 0.003 to 0.015 at the default contrast
+LARGE = 800  # pixels of a photo for each keypoint of the budget, above which copies are searched
 
 
 @dataclass(frozen=True)
@@ -47,23 +47,28 @@ class SearchImage:
 def search_images(
     gray: np.ndarray, mask: np.ndarray | None, budget: int, density: float, max_pixels: int = SIFT_PIXELS
 ) -> Iterator[SearchImage]:
-    """Where to search for a budget of keypoints: a copy of budget / density pixels if the photo is large, then itself.
+    """Where to search for a budget of keypoints until it is found: if the photo is large, in copies of budget / density
+    pixels, of four times as many, and so on; at last in the photo itself.
 
-    The photo itself is halved until it has at most `max_pixels`. With density 0 there is no other copy.
+    The photo itself is halved until it has at most `max_pixels`. With density 0 there are no copies.
     """
-    height, width = gray.shape
-    if density and gray.size > LARGE * budget / density:
-        factor = (gray.size * density / budget) ** 0.5
-        size = max(1, round(width / factor)), max(1, round(height / factor))
-        if size[0] * size[1] <= max_pixels:
-            cv2 = need_opencv()
-            less = cv2.resize(gray, size, interpolation=cv2.INTER_AREA)
-            seen = None if mask is None else cv2.resize(mask, size, interpolation=cv2.INTER_NEAREST_EXACT)
-            x, y = width / size[0], height / size[1]
-            yield SearchImage(less, seen, (x, y), ((x - 1) / 2, (y - 1) / 2))
+    pixels = budget / density if density and gray.size > LARGE * budget else gray.size
+    while 2 * pixels <= min(gray.size, 2 * max_pixels):
+        yield _copy(gray, mask, pixels)
+        pixels *= 4
     gray, factor = halved(gray, max_pixels)
     mask = mask if mask is None else np.ascontiguousarray(mask[::factor, ::factor])
     yield SearchImage(gray, mask, (factor, factor), (0, 0))
+
+
+def _copy(gray: np.ndarray, mask: np.ndarray | None, pixels: float) -> SearchImage:
+    """A copy of about so many pixels."""
+    (height, width), factor, cv2 = gray.shape, (gray.size / pixels) ** 0.5, need_opencv()
+    size = max(1, round(width / factor)), max(1, round(height / factor))
+    less = cv2.resize(gray, size, interpolation=cv2.INTER_AREA)
+    seen = None if mask is None else cv2.resize(mask, size, interpolation=cv2.INTER_NEAREST_EXACT)
+    x, y = width / size[0], height / size[1]
+    return SearchImage(less, seen, (x, y), ((x - 1) / 2, (y - 1) / 2))
 
 
 def halved(image: np.ndarray, max_pixels: int = SIFT_PIXELS) -> tuple[np.ndarray, int]:
