@@ -58,21 +58,23 @@ def main() -> None:
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "OMP_NUM_THREADS": "1"})
     photos = options.photos or [FOLDER / "left.png", FOLDER / "right.png"]
     print(f"{KEYPOINTS:,} keypoints, median of {REPEATS} turns; {processor()}; {versions()}", flush=True)
-    rows = measured(photos, [*METHODS, *((model, "auto", "ratio") for model in options.models)], options.one_thread)
-    for row in rows:
-        row["times_rootsift"] = round(row["seconds"] / rows[0]["seconds"], 2)
-        stages = ", ".join(f"{stage} {seconds:.3f}" for stage, seconds in row.get("stages", {}).items())
-        print(
-            f"{row['method']:28} {row['seconds']:.3f} s, {row['times_rootsift']:.2f} x RootSIFT  {stages}", flush=True
-        )
-    result: dict[str, Any] = {"keypoints": KEYPOINTS, "rows": rows}
-    if not options.one_thread:
-        add_commands(rows, photos)
-        result["large"] = {} if options.photos else large_commands()
-        jobs = {name: partial(run_command, command) for name, command in START_UP.items()}
+    methods = [*METHODS, *((model, "auto", "ratio") for model in options.models)]
+    result: dict[str, Any] = {"keypoints": KEYPOINTS}
+    commands: list[dict[str, float]] = [{} for _ in methods]
+    if not options.one_thread:  # before this process grows: Linux counts its memory as that of its children
+        jobs = {name: partial(run_command, words) for name, words in START_UP.items()}
         result["start_up"] = {name: round(seconds, 3) for name, seconds in interleaved_medians(jobs).items()}
         for name, seconds in result["start_up"].items():
-            print(f"{seconds:6.2f} s  {name}")
+            print(f"{seconds:6.2f} s  {name}", flush=True)
+        result["large"] = {} if options.photos else large_commands()
+        commands = [command(photos, *method) for method in methods]
+    rows = measured(photos, methods, options.one_thread)
+    for row, found in zip(rows, commands, strict=True):
+        row |= {"times_rootsift": round(row["seconds"] / rows[0]["seconds"], 2), **found}
+        stages = ", ".join(f"{stage} {seconds:.3f}" for stage, seconds in row.get("stages", {}).items())
+        print(f"{row['method']:28} {row['seconds']:.3f} s, {row['times_rootsift']:.2f} x RootSIFT  {stages}")
+        print("".join(f"{'':28} {name} {value:.2f}\n" for name, value in found.items()), end="", flush=True)
+    result["rows"] = rows
     machine = "" if platform.machine() == "x86_64" else f"_{platform.machine()}"
     write_result(f"photo_pair{'_one_thread' if options.one_thread else ''}{machine}", result)
 
@@ -92,24 +94,20 @@ def measured(photos: list[Path], methods: list[tuple[str, str, str]], one_thread
             if turn:  # the first is a warm-up
                 own.append({**result.seconds, "whole": clock() - start})
     rows = []
-    for (model, engine, keep), describer, own in zip(methods, describers, runs, strict=True):
+    for (_, _, keep), describer, own in zip(methods, describers, runs, strict=True):
         medians = {stage: statistics.median(run[stage] for run in own) for stage in own[0]}
-        row: dict[str, Any] = {
-            "method": describer.label + (", context" if keep == "context" else ""),
-            "options": ["--model", model, "--engine", engine, "--filter", keep],
-            "seconds": medians.pop("whole"),
-        }
+        label = describer.label + (", context" if keep == "context" else "")
+        row: dict[str, Any] = {"method": label, "seconds": medians.pop("whole")}
         rows.append(row if one_thread else {**row, "stages": medians})
     return rows
 
 
-def add_commands(rows: list[dict[str, Any]], photos: list[Path]) -> None:
-    """Seconds and megabytes of each method as a command."""
-    for row in rows:
-        words = ["-m", "matchkernel", "match", *photos, "--keypoints", KEYPOINTS, *row["options"]]
-        command = run_command([str(word) for word in words])
-        row |= {"command": command["seconds"], "megabytes": command["megabytes"]}
-        print(f"{row['method']:28} as a command {row['command']:.2f} s, {row['megabytes']:.0f} MB", flush=True)
+def command(photos: list[Path], model: str, engine: str, keep: str) -> dict[str, float]:
+    """Seconds and megabytes of a method as a command."""
+    words = ["-m", "matchkernel", "match", *photos, "--keypoints", KEYPOINTS]
+    words += ["--model", model, "--engine", engine, "--filter", keep]
+    found = run_command([str(word) for word in words])
+    return {"command": found["seconds"], "megabytes": found["megabytes"]}
 
 
 def large_commands() -> dict[str, dict[str, float]]:
