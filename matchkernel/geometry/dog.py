@@ -16,6 +16,7 @@ from matchkernel.storage.extras import need_opencv
 # OpenCV's SIFT doubles the image and keeps eleven float32 images of that size: 180 bytes per pixel, 2.8 GB here.
 SIFT_PIXELS = 16_000_000
 DENSITY = 0.01  # keypoints per pixel of the first copy; photos have 0.003 to 0.015 at the default contrast
+SMALLEST = 25_000  # pixels of a copy: smaller ones were never scored
 LARGE = 800  # pixels of a photo for each keypoint of the budget, above which copies are searched
 
 
@@ -48,11 +49,11 @@ def search_images(
     gray: np.ndarray, mask: np.ndarray | None, budget: int, density: float, max_pixels: int = SIFT_PIXELS
 ) -> Iterator[SearchImage]:
     """Where to search for a budget of keypoints until it is found: if the photo is large, in copies of budget / density
-    pixels, of four times as many, and so on; at last in the photo itself.
+    pixels (or `SMALLEST`), of four times as many, and so on; at last in the photo itself.
 
     The photo itself is halved until it has at most `max_pixels`. With density 0 there are no copies.
     """
-    pixels = budget / density if density and gray.size > LARGE * budget else gray.size
+    pixels = max(budget / density, SMALLEST) if density and gray.size > LARGE * budget else gray.size
     while 2 * pixels <= min(gray.size, 2 * max_pixels):
         yield _copy(gray, mask, pixels)
         pixels *= 4

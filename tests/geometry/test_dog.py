@@ -3,10 +3,10 @@ import pytest
 import skimage
 
 from matchkernel.geometry.detect import Detector
-from matchkernel.geometry.dog import DENSITY, LARGE, search_images
+from matchkernel.geometry.dog import DENSITY, LARGE, SMALLEST, search_images
 
 PHOTO = skimage.data.camera()  # 512 x 512
-BUDGET = 120  # a copy of 219 x 219
+BUDGET = 120  # a copy of 158 x 158
 
 
 def same(one, other):
@@ -21,16 +21,16 @@ def test_the_largest_keypoints_of_a_copy_are_those_of_the_photo():
     distances = np.linalg.norm(copied.centers[:, None] - whole.centers, axis=2)
     sizes = np.abs(np.log2(copied.half_widths[:, None] / whole.half_widths))
     is_there = (distances < 0.15 * whole.half_widths) & (sizes < 0.3)
-    assert is_there.any(1).mean() > 0.7  # 0.78; the smallest of the budget differ
+    assert is_there.any(1).mean() > 0.7  # 0.76; the smallest of the budget differ
     a, b = np.nonzero((distances < 1) & (sizes < 0.1))
     assert np.abs(np.median(copied.centers[a] - whole.centers[b], axis=0)).max() < 0.1
 
 
-@pytest.mark.parametrize("side", [(600, 437), (437, 601), (1, 20_000), (20_000, 1)])
+@pytest.mark.parametrize("side", [(600, 437), (437, 601), (1, 60_000), (60_000, 1)])
 def test_a_copy_covers_the_photo_and_has_the_pixels_of_the_budget(side):
     gray = np.zeros(side, np.uint8)
     copy, *_, photo = search_images(gray, None, 9, DENSITY)
-    assert copy.gray.size == pytest.approx(9 / DENSITY, rel=0.05) or 1 in side
+    assert copy.gray.size == pytest.approx(SMALLEST, rel=0.05) or 1 in side
     corners = np.array([[-0.5, -0.5, 1, 0, 0, 0], [copy.gray.shape[1] - 0.5, copy.gray.shape[0] - 0.5, 1, 0, 0, 0]])
     copy.to_photo(corners)
     assert corners[:, :2] == pytest.approx(np.array([[-0.5, -0.5], [side[1] - 0.5, side[0] - 0.5]]))
