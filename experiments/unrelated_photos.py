@@ -41,11 +41,14 @@ from matchkernel.photos.features import Features, load_features
 from matchkernel.photos.match import parse_filter
 from matchkernel.photos.pipeline import MatchSettings, match_features
 from matchkernel.storage.files import check_output, replacing
+from matchkernel.storage.images import read_gray
 from matchkernel.storage.settings import to_dict
 
 ONE_PLACE = ({"castle", "fountain"},)  # scenes that show the same buildings, and are not compared with each other
 SAME = ("same scene", "same crop")  # kinds of pairs that show the same thing
 VALIDATION = ("sceaux", "british_museum")
+ALIGNED = ", aligned"  # after the name of a filter
+Way = tuple[str, MatchSettings, dict[str, Path] | None]  # name of a filter, settings, photos if points are aligned
 TILE, ACROSS = 200, 6  # pixels of a photo on a contact sheet, and pairs in a row of it
 
 
@@ -70,6 +73,7 @@ def main() -> None:
     parser.add_argument("--look-alikes", type=int, default=0, help="maximum number of a kind per scene")
     parser.add_argument("--keypoints", type=int, default=MatchSettings().detector.keypoints)
     parser.add_argument("--filter", nargs="+", default=[str(MatchSettings().filter)])
+    parser.add_argument("--align", action="store_true", help="match once more with each filter and aligned points")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path, help="JSON file to write, with all pairs")
     parser.add_argument("--sheet", type=Path, help="folder for contact sheets")
@@ -95,9 +99,11 @@ def main() -> None:
     if not pairs:
         raise ArgumentError("no two of these photos can be compared: give more scenes or more --images")
     print(*Counter(pair.kind for pair in pairs).items(), flush=True)
+    ways = [(text, how, None) for text, how in settings.items()]
+    ways += [(f"{text}{ALIGNED}", how, photos) for text, how in settings.items() if chosen.align]
     rows: list[dict[str, Any]] = []
     for model in chosen.model:
-        rows += ask_all(model, settings, pairs, photos, chosen.cache, chosen.processes)
+        rows += ask_all(model, ways, pairs, photos, chosen.cache, chosen.processes)
     print_tables(rows)
     if chosen.sheet:
         write_sheets(chosen.sheet, rows, photos)
@@ -117,19 +123,19 @@ def main() -> None:
 
 def ask_all(
     model: str,
-    settings: dict[str, MatchSettings],
+    ways: list[Way],
     pairs: list[PhotoPair],
     photos: dict[str, Path],
     cache: Path,
     processes: int,
 ) -> Iterator[dict[str, Any]]:
     """What `match` says about all pairs with a model, for each filter."""
-    describer, detector = open_describer(model), next(iter(settings.values())).detector
+    describer, detector = open_describer(model), ways[0][1].detector
     folder = cache / describer.name / f"{detector.keypoints} keypoints"
     skipped = extract_images(photos, folder, describer, detector, say=print).skipped
     asked = [pair for pair in pairs if not {pair.a, pair.b} & set(skipped)]
-    for text, how in settings.items():
-        ask = partial(told, settings=how, folder=folder)
+    for text, how, to_align in ways:
+        ask = partial(told, settings=how, folder=folder, to_align=to_align)
         if processes == 1:
             answers = [ask(pair) for pair in asked]
         else:
@@ -173,9 +179,12 @@ def look_alikes(folder: Path, most: int, crops: Path) -> tuple[dict[str, Path], 
     return files, pairs
 
 
-def told(pair: PhotoPair, settings: MatchSettings, folder: Path) -> dict[str, Any]:
-    """What `match` says about a pair."""
-    found = match_features(_features(folder, pair.a), _features(folder, pair.b), settings)
+def told(
+    pair: PhotoPair, settings: MatchSettings, folder: Path, to_align: dict[str, Path] | None = None
+) -> dict[str, Any]:
+    """What `match` says about a pair; its points are aligned if the photos are given."""
+    images = None if to_align is None else (read_gray(to_align[pair.a]), read_gray(to_align[pair.b]))
+    found = match_features(_features(folder, pair.a), _features(folder, pair.b), settings, align=images)
     assert found.verification is not None
     significance = found.verification.significance
     return {
