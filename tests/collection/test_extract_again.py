@@ -53,7 +53,7 @@ def test_a_second_run_at_the_same_time_is_refused(out, photos, sift, tmp_path):
 
 def test_features_of_an_earlier_version_go_on_as_they_were(out, photos, sift, tmp_path):
     """Which searched the photo itself, and recorded no density."""
-    save(texture(2, 190, 210), photos / "c.png")
+    save(texture(2, 240, 260), photos / "c.png")
     images = find_images([photos])
     first = {"a.png": images["a.png"]}
     extract_images(first, out, sift, Detector(keypoints=20, density=0))
