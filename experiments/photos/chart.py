@@ -38,7 +38,7 @@ KINDS = {  # starts of names, in the order in which they are looked up
     ("",): ("networks at the keypoints of SIFT", BLUE),
 }
 BESIDE, LEFT, BELOW = (7, 4), (-7, 4), (7, -11)  # places of a name, in points
-PLACES = {"tiny": LEFT, "light-wide, aligned": LEFT, "light-wide, the default": BELOW, "XFeat + LighterGlue": BELOW}
+PLACES = {"tiny": LEFT, "light-wide, aligned": LEFT, "light-wide, the default": (-7, -11), "XFeat + LighterGlue": BELOW}
 RESULTS = Path(__file__).parents[1] / "results"
 LINES = {  # by method and filter of keypoint_seconds.json: colour, and the place of its labels
     "rootsift ratio": (GRAY, (6, -8)),
