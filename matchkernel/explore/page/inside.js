@@ -15,7 +15,7 @@ const OTHERS = { match: "its match", next: "the next best in B", same: "patch A 
 const ASKS = {  // by the first word of a view's part
   polar: "expects it at the same distance from the centre and the same angle; gives way along rays, and along rings, more further out",
   Cartesian: "expects it at the same x and y; gives way along the axes, equally everywhere",
-  both: "both encodings added; summed over all places and scaled to length 1: the descriptor. Each map and curve is scaled by itself: they do not add up",
+  both: "both encodings added; summed over all places and scaled to length 1: the descriptor. Each map and curve is scaled by itself",
   fully: "no coordinates: it learned a weight for every place",
 };
 
