@@ -6,7 +6,6 @@ So each image costs as much in a large collection as in a small one, but for a l
 """
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.extras import need
-from matchkernel.storage.work import cores
+from matchkernel.storage.work import in_threads, spare_threads
 
 DIMENSIONS, LEARN_FROM = 256, 1024  # of a code; vectors that its directions are learned from
 PER_LIST, PROBES = 32, 128  # images to a centre; lists that are looked through for an image
@@ -58,8 +57,8 @@ class Candidates:
             scores = similar(self.vectors[image : image + 1], self.vectors[others])[0]
             return others[np.argsort(-scores, kind="stable")[:count]].tolist()
 
-        with ThreadPoolExecutor(cores()) as threads:  # numpy computes, and waits for the disk, without Python's lock
-            return list(threads.map(rescore, range(start, stop)))
+        # numpy computes, and waits for the disk, without Python's lock
+        return list(in_threads(rescore, range(start, stop), spare_threads()))
 
 
 def short_codes(vectors: np.ndarray) -> np.ndarray:
