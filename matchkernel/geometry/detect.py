@@ -9,7 +9,7 @@ import numpy as np
 
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.conventions import MAGNIFICATION
-from matchkernel.geometry.dog import DENSITY, SIFT_PIXELS, SearchImage, dog_points, search_images
+from matchkernel.geometry.dog import DENSITY, SIFT_PIXELS, SearchImage, dog_points, room_for, search_images
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.orientation import dominant_angles
 from matchkernel.storage.extras import need_opencv
@@ -168,10 +168,11 @@ class Detector:
 
     def _candidates(self, image: SearchImage, one: bool, device: Any) -> np.ndarray:
         """Rows of all keypoints of an image, in an order that does not depend on threads."""
-        if self.keynet is None:
-            rows = dog_points(image, self.contrast, self.edge)
-        else:
-            rows = self._keynet_points(image.gray, image.mask, device)
+        with room_for(image.gray.size):
+            if self.keynet is None:
+                rows = dog_points(image, self.contrast, self.edge)
+            else:
+                rows = self._keynet_points(image.gray, image.mask, device)
         # Sorted by strength, then position, an image always gives the same list.
         rows = rows[np.lexsort((rows[:, 3], rows[:, 2], rows[:, 0], rows[:, 1], -rows[:, 4]))]
         if one:  # a position with several orientations stands once for each, one after the other

@@ -85,8 +85,7 @@ def dog_points(image: SearchImage, contrast: float, edge: float) -> np.ndarray:
     and down.
     """
     sift = need_opencv().SIFT_create(contrastThreshold=contrast, edgeThreshold=edge, enable_precise_upscale=True)
-    with room_for(image.gray.size):
-        points = sift.detect(image.gray, image.mask)
+    points = sift.detect(image.gray, image.mask)
     rows = [(*point.pt, point.size, point.angle, point.response, point.octave) for point in points]
     return np.array(rows, np.float64).reshape(-1, 6)
 
