@@ -39,11 +39,7 @@ class AdaptSettings:
 
 
 class Record(dict[str, Any]):
-    """The results of finished stages by name, as JSON values; the file is written whole after each stage.
-
-    Args:
-        folder: its adapt.json is read if it is there.
-    """
+    """Results of finished stages by name, JSON values, in a folder's adapt.json; written whole after each stage."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()

@@ -91,7 +91,6 @@ def adapt(
         device: cpu, cuda or auto.
         say: called with the name of each stage, with the numbers of photos, points and patches of each part, and with
             the state of the training.
-        progress: called with the number done and the total of a stage.
 
     Returns:
         The result; None if the process was asked to end, in which case running it again goes on.

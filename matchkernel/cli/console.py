@@ -205,11 +205,8 @@ def _is_out_of_memory(error: RuntimeError) -> bool:
 def progress_bar(what: str, total: int = 1, unit: str = "", *, resumes: Path | None = None) -> Iterator["Bar"]:
     """A progress bar on stderr, removed when done; plain lines if stderr is not a terminal.
 
-    Args:
-        what: the first stage.
-        total: number of items.
-        unit: what the items are, to show how many are done in a second.
-        resumes: output of work that the same command resumes; Ctrl-C then says so.
+    `unit` is what the items are, to show how many are done in a second. `resumes` is the output of work that the same
+    command resumes; Ctrl-C then says so.
     """
     bar, is_over = Bar(what, total, unit), threading.Event()
 

@@ -35,11 +35,9 @@ def has_faiss() -> bool:
 
 
 class Candidates:
-    """The images of a collection that may be most similar to one of them; vectors may lie in a file.
+    """The images of a collection that may be most similar to one of them.
 
-    Args:
-        vectors: one row per image, of any shape.
-        count: partners that will be asked for.
+    There is one vector per image, of any shape, perhaps in a file; `count` partners will be asked for.
     """
 
     def __init__(self, vectors: np.ndarray, count: int) -> None:

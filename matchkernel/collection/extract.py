@@ -145,7 +145,6 @@ def extract_images(
         masks: folder of `<name>.png`, named as for COLMAP: no keypoints where it is 0; an image may have none.
         workers: processes that extract (default: this process, with its threads).
         say: called with a line for each skipped image, and about further images that have features there.
-        progress: called with the number of images done and their total.
     """
     job = ExtractJob(detector or Detector(), Path(out), store, None if masks is None else Path(masks))
     _check_target(job.out, images)

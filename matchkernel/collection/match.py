@@ -58,20 +58,13 @@ FoundPair = tuple[PairMatches, int]  # and the number of keypoints of A; scores 
 
 @dataclass(frozen=True)
 class MatchedPairs:
-    """What became of the pairs.
+    """What became of the pairs."""
 
-    Attributes:
-        pairs: number of pairs asked for.
-        done: number matched now.
-        kept: number that the .h5 had already, or that an interrupted run had matched.
-        matches: number of matches of these.
-        skipped: images without usable features, and pairs ("a b") that could not be matched, each with the reason.
-    """
-
-    pairs: int
-    done: int
-    kept: int
-    matches: int
+    pairs: int  # asked for
+    done: int  # matched now
+    kept: int  # that the .h5 had already, or that an interrupted run had matched
+    matches: int  # of these
+    # Images without usable features, and pairs ("a b") that could not be matched, with the reason.
     skipped: dict[str, str]
 
 
@@ -119,7 +112,6 @@ def match_pairs(
         device: where to compare descriptors: "cpu", "cuda", "auto".
         workers: processes that match (default: this process).
         say: called with a line for each image or pair that is skipped.
-        progress: called with the number of pairs done and their total.
     """
     chosen, targets = settings or MatchSettings(geometry="none"), [Path(out) for out in outs]
     wanted, files = list(unique_pairs(pairs)), open_features(features)

@@ -89,7 +89,6 @@ def top_pairs(
         count: number of partners per image.
         similar: gives (n, m) similarities of n and m rows.
         search: exact, faiss, or auto: exact up to EXACT_UP_TO images or without FAISS.
-        progress: called with the number of images done and the total.
     """
     rows = np.asarray(vectors)
     if rows.ndim < 2 or len(rows) != len(names):

@@ -58,17 +58,12 @@ def choose_workers(
 
 @dataclass(frozen=True)
 class RayWorkers:
-    """Actors of a Ray cluster.
+    """Actors of a Ray cluster."""
 
-    Attributes:
-        address: ray://HOST:PORT of Ray's client server, or HOST:PORT of a head node, for a program on one of its
-            machines; None for RAY_ADDRESS or, if that is not set, a Ray of this machine, which ends with the work.
-        count: number of actors; None for one per CPU (or per GPU, if the work uses them), as far as memory reaches.
-        say: called with a line if no worker can be placed for a while.
-    """
-
+    # ray://HOST:PORT of Ray's client server, or HOST:PORT of a head node, for a program on one of its machines; None:
+    # RAY_ADDRESS or, if that is not set, a Ray of this machine, which ends with the work.
     address: str | None = None
-    count: int | None = None
+    count: int | None = None  # None: one per CPU (or per GPU, if the work uses them), as far as memory reaches
     say: Say = field(default=lambda line: None, repr=False)
 
     @property

@@ -57,37 +57,22 @@ SUMMARY, PHOTOS, MATCHES, GPS = "summary.json", "photos.json", "matches.h5", "gp
 
 @dataclass(frozen=True)
 class Summary:
-    """The result of a reconstruction.
+    """The result of a reconstruction."""
 
-    Attributes:
-        images: number of images given.
-        registered: number of images with a pose in the largest model.
-        points: number of points in that model.
-        observations: number of observations of these points in images.
-        track_length: mean number of images in which a point is seen.
-        error: mean reprojection error in pixels.
-        skipped: images that could not be used, and pairs ("a b") that could not be matched, each with the reason.
-        pairs: number of pairs of images that were matched.
-        models: number of images of every model, the largest (in `sparse`) first, then those in `models`.
-        ignored: number of files that are no photos, by kind.
-        unregistered: images that were used and are in no model.
-        refused: images that COLMAP did not take in.
-        reasons: why each image is in no model, and what to try next.
-    """
-
-    images: int
-    registered: int
-    points: int
-    observations: int
-    track_length: float
-    error: float
+    images: int  # given
+    registered: int  # images with a pose in the largest model
+    points: int  # in that model
+    observations: int  # of these points in images
+    track_length: float  # mean number of images in which a point is seen
+    error: float  # mean reprojection error in pixels
+    # Images that could not be used, and pairs ("a b") that could not be matched, each with the reason.
     skipped: dict[str, str] = field(default_factory=dict)
-    pairs: int = 0
-    models: list[int] = field(default_factory=list)
-    ignored: dict[str, int] = field(default_factory=dict)
-    unregistered: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
-    reasons: dict[str, str] = field(default_factory=dict)
+    pairs: int = 0  # that were matched
+    models: list[int] = field(default_factory=list)  # images of each model, the largest (`sparse`) first, then `models`
+    ignored: dict[str, int] = field(default_factory=dict)  # number of files that are no photos, by kind
+    unregistered: list[str] = field(default_factory=list)  # images that were used and are in no model
+    refused: list[str] = field(default_factory=list)  # images that COLMAP did not take in
+    reasons: dict[str, str] = field(default_factory=dict)  # why each image is in no model, and what to try
 
 
 def reconstruct(
@@ -439,11 +424,7 @@ def _extract(job: _Job, folder: Path, digests: dict[str, str]) -> dict[str, str]
 def _match(
     job: _Job, folder: Path, choice: PairChoice, names: list[str], skipped: dict[str, str]
 ) -> tuple[list[Pair], dict[str, str]]:
-    """Second phase: choose the pairs and match those that are not in matches.h5 yet.
-
-    Returns:
-        The pairs that were matched; and what was skipped, see MatchedPairs.
-    """
+    """Second phase: match the pairs that are not in matches.h5 yet; returns those matched, and what was skipped."""
     files = FeatureFiles(folder / "features", names)
     pairs = make_pairs(names, choice, files, unusable=skipped, say=job.say, progress=job.progress)
     if not pairs:

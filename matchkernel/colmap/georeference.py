@@ -12,11 +12,7 @@ ENOUGH = 3  # positions for model_aligner
 
 
 def read_gps(photo: str | Path) -> tuple[float, float, float] | None:
-    """Latitude and longitude in degrees and altitude in metres (0 if missing) of a photo; None if it has none.
-
-    Args:
-        photo: the file.
-    """
+    """Latitude and longitude in degrees and altitude in metres (0 if missing) of a photo; None if it has none."""
     try:
         with open_image(Path(photo)) as image:
             tags: dict[int, Any] = dict(image.getexif().get_ifd(GPS_IFD))

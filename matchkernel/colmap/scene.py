@@ -100,11 +100,7 @@ def read_scene(
 
 
 def fits_camera(photo: tuple[int, int], camera: tuple[int, int]) -> bool:
-    """True if a photo has the aspect ratio of its camera, with half a pixel of rounding at each size.
-
-    Args:
-        photo: width and height of the file.
-        camera: width and height that the intrinsics are for.
+    """True if a photo has the aspect ratio of its camera's intrinsics, with half a pixel of rounding at each size.
 
     Example:
         >>> fits_camera((320, 240), (1281, 960)), fits_camera((320, 320), (1281, 960))

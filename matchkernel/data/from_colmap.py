@@ -87,7 +87,6 @@ def build_from_colmap(
         settings: how patches are chosen and cut.
         all_keypoints: another database with all keypoints of the photos, if `database` has only the tracked ones.
         taken: names of the photos that were reconstructed; those that the model lacks are counted as left out.
-        progress: called with the number of photos done and their total.
     """
     check_new_build(target, images, sparse)
     return _cut(target, _Job.read(images, sparse, database, settings or CutSettings(), all_keypoints, taken), progress)
@@ -108,16 +107,8 @@ def build_parts(
 
     The labels come from keypoints that COLMAP has matched, so that nearly every patch finds its match, which is too
     easy to compare two descriptors. Therefore regions of validation and test are moved as in HPatches' level "hard".
-
-    Args:
-        images: folder of the photos.
-        sparse: folder of the model.
-        database: COLMAP's database.db.
-        target: folder of the three sets; made if missing. An interrupted build resumes, finished sets are kept.
-        settings: how patches are chosen and cut.
-        shares: of the three parts.
-        counted: called with the counts of each part before they are cut; an error that it raises ends the build.
-        progress: called with the number of photos done and their total.
+    Finished sets are kept. `counted` is called with the counts of each part before they are cut; an error that it
+    raises ends the build. For the other arguments see build_from_colmap.
     """
     target = Path(target)
     check_folder(target, images, sparse)

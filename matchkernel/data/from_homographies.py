@@ -63,7 +63,6 @@ def build_from_homographies(
         target: folder to create.
         settings: how patches are chosen and cut.
         sequences: names of the sequences to use (default: all with six images).
-        progress: called with the number of sequences done and their total.
     """
     settings = settings or HomographySettings()
     check_new_build(target, source)
@@ -113,18 +112,7 @@ def _image(folder: Path, number: int) -> Path | None:
 
 
 def read_homography(path: str | Path) -> np.ndarray:
-    """Read a 3 x 3 matrix from a text file; it may be singular.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-        ...     _ = file.write("1 0 5  0 1 -3  0 0 1")
-        ...     file.flush()
-        ...     read_homography(file.name)
-        array([[ 1.,  0.,  5.],
-               [ 0.,  1., -3.],
-               [ 0.,  0.,  1.]])
-    """
+    """Read a 3 x 3 matrix, which may be singular, from a text file of nine numbers."""
     text = read_small_text(path, 2**16, what="nine numbers", encoding="ascii")
     try:
         values = [float(word) for word in text.split()]

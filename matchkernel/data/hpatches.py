@@ -129,11 +129,9 @@ def open_hpatches(root: str | Path) -> HPatchesSet:
 
 
 def read_split(folder: str | Path, split: str) -> tuple[list[str], list[str]]:
-    """The test and the training sequences of a split; some splits have none for training.
+    """The test and the training sequences (some splits have none) of a split, by the `splits.json` of a folder.
 
-    Args:
-        folder: holds `splits/splits.json` (or `splits.json`), the official file.
-        split: a, b, c, full, illum, view, or a split of your own.
+    The official splits are a, b, c, full, illum and view.
     """
     path = _splits_file(folder)
     try:
@@ -155,11 +153,8 @@ def read_tasks(
 ) -> HPatchesTasks:
     """Read a split and its lists from an official tasks folder; a list that names a missing patch is refused.
 
-    Args:
-        folder: holds the splits (see read_split) and the lists.
-        split: a, b, c, full, illum, view, or a split of your own.
-        counts: patches of each sequence; the verification lists are drawn anew where the folder lacks them.
-        patches: the set, to draw the retrieval lists from where the folder lacks them.
+    Lists that the folder lacks are drawn: those of verification from the numbers of patches of each sequence, those of
+    retrieval from the patches of the set, if they are given.
     """
     folder = Path(folder)
     test, train = read_split(folder, split)
@@ -275,13 +270,7 @@ def write_tasks(
 
 
 def sequence_numbers(patches: PatchList, counts: Mapping[str, int], what: str) -> np.ndarray:
-    """(M,) the number of each listed patch's sequence; refuses a patch that does not exist, naming the row.
-
-    Args:
-        patches: (M,) a list.
-        counts: patches of each sequence.
-        what: the list's name for the error.
-    """
+    """(M,) the number of each listed patch's sequence; refuses a patch that does not exist, naming list and row."""
     known = {name: number for number, name in enumerate(counts)}
     sizes = np.array([*counts.values(), 0])  # the last for a sequence that is not in the set
     found = np.fromiter((known.get(name, -1) for name in patches.sequences.tolist()), np.int64, len(patches))

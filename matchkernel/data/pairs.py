@@ -42,11 +42,7 @@ def draw_hard_pairs(
 ) -> np.ndarray:
     """Like draw_test_pairs, but each negative is the most similar patch of another point in the same photo.
 
-    Args:
-        patches: the set.
-        describe: patch numbers -> unit rows of a hand-crafted descriptor.
-        count: of positives and of negatives.
-        seed: of the draw.
+    `describe` takes numbers of patches and gives unit rows of a hand-crafted descriptor.
     """
     random = np.random.default_rng(seed)
     positives = _positives(patches.labels, count, random)

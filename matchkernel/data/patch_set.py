@@ -189,9 +189,7 @@ def open_patch_set(folder: str | Path) -> PatchSet:
 def open_test_sets(folders: Sequence[tuple[str | None, str | Path]]) -> dict[str, PatchSet]:
     """Open patch sets by name; one whose patches are not those of its manifest is refused.
 
-    Args:
-        folders: name and folder of each set; a set without a name gets the name of its folder. Sets with the same
-            name are joined.
+    A set without a name gets that of its folder; sets with the same name are joined.
     """
     if not folders:
         raise ArgumentError("give a patch set to test on")
@@ -229,12 +227,7 @@ def join_labels(sets: Sequence[PatchSet]) -> np.ndarray:
 
 
 def join_patch_sets(name: str, sets: Sequence[PatchSet]) -> PatchSet:
-    """Join several scenes into one set, in memory; pair lists of the same kind become one list.
-
-    Args:
-        name: of the joined set.
-        sets: with the same patch size and the same kinds of pair lists.
-    """
+    """Join several scenes into one set, in memory; pair lists of the same kind become one list."""
     labels = join_labels(sets)
     names = [named_lists(part.pairs) for part in sets]
     firsts = np.cumsum([0, *(len(part) for part in sets)])  # index of each set's first patch

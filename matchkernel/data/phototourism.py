@@ -92,13 +92,7 @@ def write_tables(folder: str | Path, labels: np.ndarray, interest: np.ndarray, p
 
 
 def pack_phototourism(source: str | Path, target: str | Path, progress: Progress | None = None) -> None:
-    """Pack a PhotoTourism folder, or torchvision's cached .pt of one, into a patch set.
-
-    Args:
-        source: folder of mosaics and tables, or a .pt file.
-        target: folder to create; see create_patch_set.
-        progress: called with the number of patches done and their total.
-    """
+    """Pack a PhotoTourism folder of mosaics and tables, or torchvision's cached .pt of one, into a patch set."""
     source = Path(source)
     check_new_build(target, source)
     if source.is_file():
@@ -122,11 +116,7 @@ def pack_phototourism(source: str | Path, target: str | Path, progress: Progress
 
 
 def read_table(path: str | Path, columns: int) -> np.ndarray:
-    """Read the first `columns` integers of every line; further columns and trailing blank lines are ignored.
-
-    Returns:
-        (rows, columns) int64.
-    """
+    """(rows, columns) int64: the first integers of every line; further columns and trailing blank lines are ignored."""
     lines = read_small_text(path, LONG_TEXT, encoding="ascii").rstrip().splitlines()
     rows = np.empty((len(lines), columns), np.int64)
     for number, line in enumerate(lines, 1):

@@ -39,12 +39,7 @@ class Counts:
 
 
 def split_places(where: PatchPlaces, shares: tuple[float, float, float] = SHARES) -> np.ndarray:
-    """(K,) the part of each patch, an index of PARTS, or LEFT_OUT.
-
-    Args:
-        where: the patches.
-        shares: of training, validation and test; their sum is 1.
-    """
+    """(K,) the part of each patch, an index of PARTS, or LEFT_OUT; the shares of the parts add up to 1."""
     if len(shares) != len(PARTS) or min(shares) <= 0 or not abs(sum(shares) - 1) <= 1e-9:
         raise ArgumentError(f"shares of {', '.join(PARTS)} must be positive and have the sum 1, got {shares}")
     parts = np.full(len(where.labels), LEFT_OUT)

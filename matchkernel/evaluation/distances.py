@@ -23,15 +23,9 @@ def check_distance(distance: str, dtype: object) -> None:
 
 
 def comparable_rows(descriptors: np.ndarray | Tensor, distance: Distance, what: str = "descriptors") -> Tensor:
-    """Check descriptors and convert them to floats; bits are unpacked for Hamming distance.
+    """(K, D) float64, or float32 if given as such, on their own device, from numbers of any kind, which are checked.
 
-    Args:
-        descriptors: (K, D) integers or floats; for Hamming (K, D / 8) uint8.
-        distance: the distance they will be compared by.
-        what: their name in error messages.
-
-    Returns:
-        (K, D) float64, or float32 if given as such, on their own device.
+    For Hamming distance (K, D / 8) uint8 are unpacked. `what` is what messages call them.
     """
     if not isinstance(descriptors, np.ndarray | Tensor):
         raise ArgumentTypeError(f"{what} must be a numpy array or a torch tensor, got {type(descriptors).__name__}")

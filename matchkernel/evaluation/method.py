@@ -30,28 +30,18 @@ RESIZED = "others resized to it by exact area means (linear to enlarge)"
 
 @dataclass(frozen=True)
 class Method:
-    """A descriptor to be scored.
+    """A descriptor to be scored."""
 
-    Attributes:
-        name: in tables.
-        distance: the distance it was made for.
-        facts: what its results record besides the scores: `parameters`, `hand_crafted`, `settings`, ...
-        compute: (K, N, N) uint8 patches of any size and a progress callback -> (K, D) float32, or (K, D / 8) uint8 with
-            packed bits; a patch that cannot be described gets a row of zeros.
-        files: folder of its descriptors of HPatches as CSV files, instead of `compute` (see descriptor_files).
-        trained_on: names of sets it must not be tested on.
-        trained_sha256: sha256 of the patches of these sets, which identifies renamed copies.
-        warnings: repeated in every result.
-    """
-
-    name: str
-    distance: Distance
-    facts: dict[str, Any]
+    name: str  # in tables
+    distance: Distance  # it was made for
+    facts: dict[str, Any]  # what its results record besides the scores: `parameters`, `hand_crafted`, `settings`, ...
+    # (K, N, N) uint8 patches of any size and a progress callback -> (K, D) float32, or (K, D / 8) uint8 of packed bits;
+    # a patch that cannot be described gets a row of zeros.
     compute: Callable[[np.ndarray, Progress | None], np.ndarray] | None = field(repr=False)
-    trained_on: frozenset[str] = frozenset()
-    trained_sha256: frozenset[str] = frozenset()
-    warnings: tuple[str, ...] = ()
-    files: Path | None = None
+    trained_on: frozenset[str] = frozenset()  # names of sets it must not be tested on
+    trained_sha256: frozenset[str] = frozenset()  # of the patches of these sets, which identifies renamed copies
+    warnings: tuple[str, ...] = ()  # repeated in every result
+    files: Path | None = None  # folder of its descriptors of HPatches, see descriptor_files
 
     def describe(self, patches: np.ndarray, progress: Progress | None = None) -> np.ndarray:
         """Rows of patches, see `compute`."""
@@ -76,33 +66,23 @@ class Method:
 
 @dataclass(frozen=True)
 class PhotoMethod:
-    """A way to find and to match keypoints.
+    """A way to find and to match keypoints."""
 
-    Attributes:
-        name: in tables.
-        licence: of its weights or code.
-        settings: everything that determines the result, JSON values. Those of MATCHING only concern `match`; there is a
-            "matcher" if the method matches in its own way.
-        extract: (H, W) or (H, W, 3) uint8 pixels and the image's name -> features.
-        match: features of two images -> matches, filtered.
-        trained_on: names of the scenes that our weights learned from.
-    """
-
-    name: str
-    licence: str
+    name: str  # in tables
+    licence: str  # of its weights or code
+    # Everything that determines the result, JSON values. Those of MATCHING only concern `match`; there is a "matcher"
+    # if the method matches in its own way.
     settings: dict[str, Any]
+    # (H, W) or (H, W, 3) uint8 pixels and the image's name -> features; features of two images -> matches, filtered.
     extract: Callable[[np.ndarray, str], Features] = field(repr=False)
     match: Callable[[Features, Features], Matches] = field(default=match_nearest, repr=False)
-    trained_on: frozenset[str] = frozenset()
+    trained_on: frozenset[str] = frozenset()  # names of the scenes that our weights learned from
 
 
 def descriptor_files(folder: Path, *, bits: bool = False, name: str | None = None) -> Method:
-    """Descriptors of an HPatches set from any source, as CSV files in the official layout.
+    """Descriptors of an HPatches set from any source, as CSV files in the official layout (see read_descriptors).
 
-    Args:
-        folder: see read_descriptors.
-        bits: the numbers are bytes of packed bits, compared by Hamming distance.
-        name: in tables (default: the folder's name).
+    With `bits` their numbers are bytes of packed bits, compared by Hamming distance.
     """
     own = folder.resolve().name
     return Method(name or own, "hamming" if bits else "l2", {"settings": {"files": own}}, None, files=folder)
@@ -151,14 +131,9 @@ def patch_method(
 
 
 def network_method(name: str, module: nn.Module, size: int, path: Path, settings: dict[str, str]) -> Method:
-    """A method that runs a network on patches with gray levels 0 to 255.
+    """A method that runs a network, (K, 1, size, size) -> (K, D), on patches with gray levels 0 to 255.
 
-    Args:
-        name: in tables.
-        module: (K, 1, size, size) -> (K, D).
-        size: side of its patches.
-        path: its weight file.
-        settings: where the network comes from; patch size and weight file are added.
+    `settings` say where the network comes from; patch size and weight file are added.
     """
     patch = {"patch": f"{size} px, {RESIZED}; gray levels 0 to 255"}
     weights = {"weights": path.name, "sha256": file_hash(path)}
@@ -186,11 +161,7 @@ def forward(module: nn.Module) -> Callable[[Tensor], np.ndarray]:
 
 
 def padded_batch(patches: np.ndarray, size: int) -> tuple[Tensor, np.ndarray]:
-    """Resize patches and pad the batch with blank ones.
-
-    Args:
-        patches: (k, N, N) uint8, k at most BATCH.
-        size: new side.
+    """Resize (k, N, N) uint8 patches, k at most BATCH, and pad the batch with blank ones.
 
     Returns:
         (BATCH, 1, size, size) float32 from 0 to 255; (k,) bool, False for constant patches.

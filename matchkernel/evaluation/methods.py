@@ -129,16 +129,10 @@ def choose_methods(
     device: str | None = None,
     engine: str = TORCH,
 ) -> list[Method]:
-    """Methods to score: models or one baseline.
+    """Methods to score: models (see model_methods), or one baseline (see baseline).
 
-    Args:
-        models: see model_methods.
-        baseline_name: see baseline.
-        baseline_weights: training set of its weight file, if known, and the file.
-        training_set: folder of a patch set for it to learn from.
-        name: its name in tables (default: its own).
-        device: where models run, as in `describe`.
-        engine: what computes them, as in `describe`.
+    `baseline_weights` are the training set of its weight file, if known, and the file; `training_set` is the folder of
+    a patch set for it to learn from; `name` is its name in tables.
     """
     if bool(models) == bool(baseline_name):
         raise ArgumentError("give either a model (--model) or a baseline (--baseline) to score")

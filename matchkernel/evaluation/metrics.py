@@ -49,14 +49,10 @@ def fpr95(distances: np.ndarray, is_match: np.ndarray, ties: Ties = "pessimistic
 
 
 def thinned_roc(distances: np.ndarray, is_match: np.ndarray) -> dict[str, list[float]]:
-    """At most 200 points of the ROC curve, ties counted as errors; FPR@95 is one of them.
+    """At most 200 points of the ROC curve of (M,) pairs, ties counted as errors; FPR@95 is one of them.
 
     Every point lies on the full curve, just after a match was found. Points are chosen at even steps of recall and at
     even ratios of the false positive rate, so that the curve looks right on a linear axis and on a logarithmic one.
-
-    Args:
-        distances: (M,) of pairs, smaller for more similar ones.
-        is_match: (M,) bool or 0 and 1; both must occur.
 
     Returns:
         `fpr` and `tpr`, rising from (0, 0) to (1, 1).
@@ -136,10 +132,9 @@ def non_matches_before(distances: np.ndarray, is_match: np.ndarray, ties: Ties =
 
 
 def check_pairs(distances: np.ndarray, is_match: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Refuse distances and labels that cannot be ranked: other shapes, none at all, NaN, labels other than 0 and 1.
+    """(M,) distances and (M,) bool; those that cannot be ranked are refused.
 
-    Returns:
-        (M,) distances and (M,) bool.
+    They have other shapes, none at all, NaN, or labels other than 0 and 1.
     """
     distances, is_match = np.asarray(distances), np.asarray(is_match)
     if distances.dtype.kind not in "uif" or is_match.dtype.kind not in "buif":

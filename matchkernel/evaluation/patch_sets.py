@@ -36,14 +36,8 @@ def evaluate_patch_sets(
     """Score methods on every test set they were not trained on.
 
     Args:
-        methods: see choose_methods.
         tests: test set -> patches.
-        distance: "l1" or "l2" (default: each method's own).
         queries: maximum number of retrieval queries, see score_patch_set.
-        seed: for drawing the queries.
-        check_plans: called before the work with the settings of each result; may refuse them by raising an error.
-        say: called with the next method and test set.
-        progress: called with the number of patches described and their total.
 
     Returns:
         A result of score_patch_set for each method and test set, with the method's facts added.
@@ -161,8 +155,6 @@ def retrieval_map(
         descriptors: (K, D) numbers, or bits packed in uint8 for hamming; computed on their own device.
         labels: (K,) whole numbers.
         queries: maximum number of queries, drawn without repetition (default: all).
-        seed: for drawing them.
-        distance: "l2", "l1" or "hamming".
 
     Returns:
         The lowest value that an order of tied distances can give, in which ties count as errors, and the highest.

@@ -92,12 +92,9 @@ def blank_warning(blank: int, patches: int) -> str:
 
 
 def check_target(out: str | Path | None, several: bool, *inputs: str | Path) -> None:
-    """Refuse a place where results could not be written, before the work is done.
+    """Refuse a place where results could not be written, before the work is done; None if they are not written.
 
-    Args:
-        out: a .json file for one result, or a folder, made if missing; None if they are not written.
-        several: there may be more than one result.
-        inputs: files and folders that are read; results are not written over them nor into them.
+    It is a .json file, if there are not several results, or a folder, made if missing; neither is over or in an input.
     """
     if out is None:
         return
@@ -113,12 +110,7 @@ def check_target(out: str | Path | None, several: bool, *inputs: str | Path) -> 
 
 
 def check_files(out: str | Path | None, plans: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse, before the work, results that would overwrite each other or a result with other settings.
-
-    Args:
-        out: see check_target.
-        plans: the settings of each result to come.
-    """
+    """Refuse, before the work, results that would overwrite each other or one with other settings; see check_target."""
     if out is None:
         return
     for path, plan in zip(_paths(out, plans), plans, strict=True):
@@ -132,15 +124,10 @@ def check_files(out: str | Path | None, plans: Sequence[Mapping[str, Any]]) -> N
 
 
 def write_results(out: str | Path, results: Sequence[Mapping[str, Any]]) -> list[Path]:
-    """Write results, each atomically.
+    """Write results of one evaluation, each atomically; returns the files.
 
-    Args:
-        out: see check_target. In a folder the files are named after descriptor and test set; a result with the same
-            settings is replaced (see check_files).
-        results: of one evaluation.
-
-    Returns:
-        The files.
+    In a folder they are named after descriptor and test set; a result with the same settings is replaced (see
+    check_files).
     """
     paths = _paths(out, results)
     for path, result in zip(paths, results, strict=True):

@@ -30,32 +30,20 @@ MIN_COSINE, MAX_LOSS = 0.995, 1.0  # mean cosine, and loss of mAP in points, bey
 
 @dataclass(frozen=True)
 class Reduction:
-    """Weights with shorter rows.
-
-    Attributes:
-        model: the weights.
-        shown: number of patches that the directions were chosen on.
-        held_out: number of other patches, of other points, that the rest was measured on.
-        kept: mean share of the squared length of a row that lies in the directions kept.
-        map_before: retrieval mAP of the longer rows among the patches held out, in per cent.
-        map_after: the same of the shorter ones.
-    """
+    """Weights with shorter rows."""
 
     model: Descriptor
-    shown: int
-    held_out: int
-    kept: float
-    map_before: float
-    map_after: float
+    shown: int  # patches that the directions were chosen on
+    held_out: int  # other patches, of other points, that the rest was measured on
+    kept: float  # mean share of the squared length of a row that lies in the directions kept
+    map_before: float  # retrieval mAP of the longer rows among the patches held out, in per cent
+    map_after: float  # the same of the shorter ones
 
 
 def reduce_rows(model: Descriptor, D: int, sets: Sequence[PatchSet]) -> Reduction:
     """Choose the D directions that keep most of the products of rows, on every other point of patch sets.
 
-    Args:
-        model: trained weights.
-        D: dimensions to keep.
-        sets: patches like those it was trained on, with at least two patches of some points.
+    The sets are like those that the model was trained on, with at least two patches of some points.
     """
     check_dimensions(model, D)
     shown, held_out, labels = shown_and_held_out(sets, model.config.patch_size)
@@ -69,25 +57,15 @@ def reduce_rows(model: Descriptor, D: int, sets: Sequence[PatchSet]) -> Reductio
 
 @dataclass(frozen=True)
 class Calibration:
-    """Ranges for int8, and what is lost with them.
+    """Ranges for int8, and what is lost with them."""
 
-    Attributes:
-        ranges: what an int8 graph needs besides the weights.
-        calibrated: number of patches the ranges were chosen on.
-        held_out: number of other patches, of other points, that the rest was measured on.
-        cosine: mean cosine of the rows of int8 and of torch.
-        lowest_cosine: the lowest.
-        torch_map: retrieval mAP of torch's rows among the patches held out, in per cent.
-        int8_map: the same of int8's.
-    """
-
-    ranges: Ranges
-    calibrated: int
-    held_out: int
-    cosine: float
+    ranges: Ranges  # what an int8 graph needs besides the weights
+    calibrated: int  # patches the ranges were chosen on
+    held_out: int  # other patches, of other points, that the rest was measured on
+    cosine: float  # mean of the rows of int8 and of torch
     lowest_cosine: float
-    torch_map: float
-    int8_map: float
+    torch_map: float  # retrieval mAP of torch's rows among the patches held out, in per cent
+    int8_map: float  # the same of int8's
 
 
 def calibrate_int8(model: Descriptor, sets: Sequence[PatchSet], patch_size: int | None = None) -> Calibration:
@@ -128,14 +106,9 @@ def export_int8(
     patch_size: int | None = None,
     card: Mapping[str, str] | None = None,
 ) -> Calibration:
-    """Write a descriptor to an int8 ONNX file, atomically, unless its rows differ too much from torch's.
+    """Write a descriptor to an int8 .onnx file, atomically, unless its rows differ too much from torch's.
 
-    Args:
-        model: the descriptor.
-        path: file to write, .onnx.
-        sets: see calibrate_int8.
-        patch_size: N (default: the size the model was trained at).
-        card: as for export_onnx.
+    For the arguments see calibrate_int8 and export_onnx.
     """
     path = Path(path)
     check_output(path, suffixes=(FILE,))

@@ -21,17 +21,11 @@ ROUNDING = 1e-9  # of sums of whole numbers
 
 @dataclass(frozen=True)
 class Spread:
-    """A score, from one run or from several that differ only in seed or split, and how far it varies.
+    """A score, from one run or from several that differ only in seed or split, and how far it varies."""
 
-    Attributes:
-        values: of the runs.
-        estimated: standard deviation of a single run over bootstrap samples.
-        low, high: its 95 % interval over these samples.
-    """
-
-    values: tuple[float, ...]
-    estimated: float | None = None
-    low: float = math.nan
+    values: tuple[float, ...]  # of the runs
+    estimated: float | None = None  # standard deviation of a single run over bootstrap samples
+    low: float = math.nan  # of its 95 % interval over these samples
     high: float = math.nan
 
     def __post_init__(self) -> None:
@@ -49,12 +43,7 @@ class Spread:
         return statistics.stdev(self.values) if len(self.values) > 1 else self.estimated
 
     def text(self, digits: int = 2, scale: float = 1.0) -> str:
-        """`1.43 ± 0.02`, or `1.43` for a single run.
-
-        Args:
-            digits: decimals of both numbers.
-            scale: factor for both, such as 100 to show shares in percent.
-        """
+        """`1.43 ± 0.02`, or `1.43` for a single run; both numbers are multiplied by `scale`, such as 100."""
         spread = "" if self.std is None else f" ± {scale * self.std:.{digits}f}"
         return f"{scale * self.mean:.{digits}f}{spread}"
 
@@ -66,11 +55,7 @@ class Spread:
 
 
 def estimate(scores: Mapping[str, np.ndarray]) -> Spread:
-    """Mean over scenes of the mean over image pairs; pairs are drawn within each scene, and every scene counts once.
-
-    Args:
-        scores: for each scene one number per pair.
-    """
+    """Mean over scenes of the mean over pairs; pairs are drawn within each scene, and every scene counts once."""
     if not scores or any(not len(values) for values in scores.values()):
         raise ArgumentError("an estimate needs at least one pair in every scene")
     random = np.random.default_rng(SEED)
@@ -92,13 +77,9 @@ def paired_difference(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.nd
 
 
 def interval_by_points(values: np.ndarray, points: np.ndarray, draws: int, seed: int = SEED) -> tuple[float, float]:
-    """95 % interval of the mean of values if other points had been drawn.
+    """95 % interval of the mean of (M,) values if other points had been drawn.
 
-    Args:
-        values: (M,).
-        points: (M,) the point of each value; all values of a point are drawn together.
-        draws: number of bootstrap samples.
-        seed: of the samples.
+    All values of a point are drawn together.
     """
     group = np.unique(points, return_inverse=True)[1]
     sums, counts = np.bincount(group, values), np.bincount(group)

@@ -47,15 +47,10 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class FeatureFiles:
-    """The features of a collection.
+    """The features of a collection."""
 
-    Attributes:
-        path: a folder of .npz files, or an .h5.
-        names: names of the images, sorted.
-    """
-
-    path: Path
-    names: list[str]
+    path: Path  # a folder of .npz files, or an .h5
+    names: list[str]  # of the images, sorted
 
     def load(self, name: str) -> Features:
         """The features of one image; squares of half width 1 if the file has no scales."""
@@ -108,12 +103,9 @@ def append_features(path: str | Path, image_name: str, features: Features) -> No
 
 
 def write_features(path: str | Path, entries: Iterable[tuple[str, Features]], *, removed: Iterable[str] = ()) -> None:
-    """Add or replace the features of images in a features.h5, all of them or none.
+    """Add or replace the features of named images (slashes make folders) in a features.h5, all of them or none.
 
-    Args:
-        path: the file; created if it does not exist.
-        entries: name (slashes make folders) and features of each image.
-        removed: names of images whose features are deleted.
+    Those of the images called `removed` are deleted.
     """
     with _update(path) as file:
         for name in removed:
@@ -187,11 +179,9 @@ def image_names(path: str | Path) -> list[str]:
 
 
 def recorded_facts(path: str | Path, names: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
-    """For each image of a features.h5: `D`, `K`, and also `model`, `settings` and `checksum` if this package wrote it.
+    """For images of a features.h5 (default: all): `D`, `K`, and `model`, `settings` and `checksum` if we wrote it.
 
-    Args:
-        path: the file.
-        names: images to look at (default: all); those that the file does not contain are left out.
+    Names that the file does not contain are left out.
     """
     found: dict[str, dict[str, Any]] = {}
     with _open(path) as file:
@@ -505,11 +495,7 @@ def read_pairs(path: str | Path, names: Collection[str] | None = None) -> list[P
     """Read a list of pairs in its order; a pair that is listed again, either way round, is left out.
 
     A line is split at its tab or, if that does not give two names, at white space. Blank lines are skipped. So are
-    lines that begin with # and are not a pair.
-
-    Args:
-        path: the file.
-        names: all known images; a pair with any other image is refused.
+    lines that begin with # and are not a pair. With `names`, a pair with any other image is refused.
     """
     known = None if names is None else set(names)
     lines = read_small_text(path, MAX_LIST_BYTES, what="a list of pairs").split("\n")

@@ -26,13 +26,7 @@ def write_contact_sheet(
 ) -> None:
     """Draw random points of a set, one row per point; patches found by geometry get an orange border.
 
-    Args:
-        folder: a patch set, or an HPatches-layout set, whose rows are patches and whose columns are the strips.
-        out: PNG to write.
-        points: number of rows.
-        columns: maximum number of patches per point.
-        only_geometric: choose only points that have patches found by geometry.
-        seed: for choosing the points.
+    In a set in the HPatches layout rows are patches, and columns are the strips.
     """
     check_output(out, folder, suffixes=(".png",))
     random = np.random.default_rng(seed)
@@ -54,15 +48,11 @@ def write_contact_sheet(
 def draw_contact_sheet(
     rows: Sequence[np.ndarray], marked: Sequence[np.ndarray] | None = None, columns: int = 12
 ) -> np.ndarray:
-    """Lay out patches, one row per point; marked patches get an orange border.
+    """(H, W, 3) uint8: patches laid out, one row per point; marked ones get an orange border.
 
     Args:
         rows: (k, N, N) uint8 patches of each point; those beyond `columns` are left out.
         marked: (k,) bool for each point.
-        columns: maximum number of columns.
-
-    Returns:
-        (H, W, 3) uint8.
     """
     side = rows[0].shape[-1] + 2 * BORDER if rows else 1
     columns = min(columns, max((len(patches) for patches in rows), default=1))

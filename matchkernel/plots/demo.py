@@ -41,11 +41,7 @@ class DemoRow:
 
 
 def run_demo(out: str | Path) -> list[DemoRow]:
-    """Match Middlebury's motorcycle pair, which comes with the package, and its left image with a rotated copy.
-
-    Args:
-        out: folder for the pictures and the two photos; made if it does not exist.
-    """
+    """Match Middlebury's motorcycle pair, which comes with the package, and its left image with a rotated copy."""
     out = Path(out)
     check_folder(out)
     left, right, disparity = load_motorcycle()

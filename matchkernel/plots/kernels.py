@@ -30,12 +30,9 @@ POINTS = ((0.0, 0.0), (0.375, 0.0), (0.5, 0.5), (-0.75, 0.25))  # positions (u, 
 
 
 def kernel_pictures(folder: str | Path, kappa: float = 8.0, s: int = 2) -> list[Path]:
-    """Write kernels.png, position_kernels.png and invariance.png; returns their paths.
+    """Write kernels.png, position_kernels.png and invariance.png to a folder; returns their paths.
 
-    Args:
-        folder: where to write; created if it does not exist.
-        kappa: concentration of the position kernels; its curve is drawn in addition to that of kappa = 1.
-        s: frequencies of the position kernels; drawn in addition to 1, 2, 3.
+    Those of positions are drawn for this kappa and s; the curves of the kernel also for kappa = 1 and s = 1, 2, 3.
     """
     if not 0 < kappa <= MAX_KAPPA:
         raise ArgumentError(f"kappa must be above 0 and at most {MAX_KAPPA:g}, got {kappa}")

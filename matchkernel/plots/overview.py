@@ -39,14 +39,9 @@ class Branch:
 def overview_picture(
     path: str | Path, model: Descriptor, patch: Tensor, name: str = "", system: str | None = None
 ) -> None:
-    """Write the picture of a model that encodes positions.
+    """Write the picture of a model that encodes positions, with any settings, and an (N, N) patch of any size.
 
-    Args:
-        path: PNG to write.
-        model: `cartesian`, `polar`, `combined` or `dual`, with any settings.
-        patch: (N, N) floats; resized to the model's patch size.
-        name: name of the model in the title (default: its own).
-        system: one coordinate system of a combined model, "cartesian" or "polar": its half alone.
+    `system`, "cartesian" or "polar", is one half of a combined model, which is then drawn alone.
     """
     if not VARIANTS[model.config.variant].systems:
         raise ArgumentError(f"{model.name or 'the model'} is {model.config.variant!r}, which encodes no positions")

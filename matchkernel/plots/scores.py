@@ -30,18 +30,12 @@ class ReportedMethod:
 
 @dataclass(frozen=True)
 class Bar:
-    """A method with its scores in percent.
-
-    Attributes:
-        method: what was scored.
-        scores: one for each panel; None where there is none.
-        is_tie_safe: ties would raise a score, so that its tie-safe value is shown: marked.
-        marks: letters of further scores, such as those of easy, hard and tough patches; for charts of one panel.
-    """
+    """A method with its scores in percent."""
 
     method: ReportedMethod
-    scores: Sequence[Spread | None]
-    is_tie_safe: bool = False
+    scores: Sequence[Spread | None]  # one for each panel; None where there is none
+    is_tie_safe: bool = False  # ties would raise a score: its tie-safe value is shown, marked
+    # Letters of further scores, such as those of easy, hard and tough patches; for charts of one panel.
     marks: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -50,12 +44,7 @@ def draw_scores(
 ) -> "Figure":
     """A panel for each score, a row for each method: others above, ours below, each sorted by parameters.
 
-    Args:
-        bars: methods.
-        panels: names of the scores.
-        title: of the sheet.
-        zoom: points on an axis that spans the scores, instead of bars from 0.
-        width: in inches (default: by the number of panels).
+    With `zoom`, points on an axis that spans the scores, instead of bars from 0.
     """
     if not 0 < len(bars) <= MAX_BARS:
         raise ArgumentError(f"a chart shows 1 to {MAX_BARS} methods, got {len(bars)}")

@@ -87,12 +87,7 @@ def similarity_picture(
 ) -> None:
     """Write similarity maps of positions of patch a against patch b, both resized to each model's patch size.
 
-    Args:
-        path: PNG to write.
-        columns: models.
-        patch_a: (N, N) floats.
-        patch_b: (N, N) floats.
-        positions: x, y of each row, as shares of patch a from its left and upper border.
+    Positions are x, y of each row, as shares of patch a from its left and upper border.
     """
     check_content(patch_a, patch_b)
     if not (0 < len(columns) <= MAX_COLUMNS and 0 < len(positions) <= MAX_ROWS):

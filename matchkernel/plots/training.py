@@ -101,13 +101,7 @@ def augmentation_picture(config: TrainingConfig, out: str | Path) -> None:
 
 
 def draw_panel(axes: "Axes", panel: Panel, scored: int | None = None) -> None:
-    """Loss or scores by update; the score of the ratio test is a line across.
-
-    Args:
-        axes: to draw into.
-        panel: what is drawn.
-        scored: the update whose value is marked (default: the last).
-    """
+    """Loss or scores by update, one of which is marked (default: the last); that of the ratio test is a line across."""
     axes.set(title=panel.title, xlabel="update")
     many = max(map(len, panel.curves.values()), default=0)
     for (name, points), colour in zip(panel.curves.items(), (panel.colour, ORANGE), strict=False):

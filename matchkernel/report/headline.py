@@ -15,12 +15,7 @@ Results = Mapping[str, Mapping[str, Any]]  # by label, all on the same scenes
 
 
 def headline(kind: str, results: Results) -> str:
-    """What was found, in words for everybody.
-
-    Args:
-        kind: poses or homographies.
-        results: by label, all on the same scenes.
-    """
+    """What was found by results on the same scenes, in words for everybody; `kind` is poses or homographies."""
     name, said = SHOWN[kind], _fairness(kind, results)
     what = FOUND[kind]
     best, *others = ordered(kind, results)

@@ -88,8 +88,7 @@ def hpatches_sections(runs: Sequence[ScoredRun]) -> list[Section]:
 def score_bars(paths: Sequence[str | Path]) -> tuple[list[Bar], list[str]]:
     """Bars of HPatches results for `plots.scores`, and the tasks they are scored in.
 
-    Args:
-        paths: results of `matchkernel evaluate hpatches`, or folders of them; all on the same set, splits and tasks.
+    The files, or folders of them, must be on the same set, splits and tasks.
     """
     sections = hpatches_sections([run for run in read_runs(paths) if run.result["kind"] == "hpatches"])
     if not sections:

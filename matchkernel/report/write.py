@@ -25,16 +25,9 @@ SECTIONS = {"phototourism": phototourism_sections, "hpatches": hpatches_sections
 
 
 def report_results(paths: Sequence[str | Path], folder: str | Path, title: str = TITLE) -> list[Path]:
-    """Gather results into report.html, report.md and report.json.
+    """Gather result files, or folders of them, into report.html, report.md and report.json; returns their paths.
 
-    Args:
-        paths: result files, or folders of them.
-        folder: where to write; created if missing.
-        title: of the page.
-
-    Returns:
-        The files written. The same results give the same bytes, wherever they are. An earlier report among the results
-        is skipped.
+    The same results give the same bytes, wherever they are. An earlier report among the results is skipped.
     """
     check_folder(folder)
     target = Path(folder) / FILES[-1]

@@ -27,10 +27,8 @@ NAME_BYTES = 255  # maximum bytes of a file name on most file systems
 def check_output(target: str | Path, *inputs: str | Path, suffixes: tuple[str, ...] = ()) -> None:
     """Refuse, before any work, a file that could not be written or would damage an input.
 
-    Args:
-        target: file to write; missing parent folders will be created.
-        inputs: files and folders that are read; neither they nor anything inside the folders may be written.
-        suffixes: the endings the name may have, such as (".png",); any, if none are given.
+    Missing folders will be created. Nothing inside an input folder may be written. The name must have one of the
+    suffixes, such as (".png",), if any are given.
     """
     target = Path(target)
     name, mode = target.name.lower(), _mode(target)

@@ -10,14 +10,10 @@ Value = TypeVar("Value")
 
 
 class Memo(Generic[Value]):
-    """A function that keeps the results used last; a failure is not kept.
+    """A function of hashable arguments, or with a key for them, that keeps the results of the last `limit` calls.
 
     Threads that call it with the same arguments share one computation, as long as its entry is not evicted before it
-    ends.
-
-    Args:
-        function: takes hashable arguments; or any, if each call gives a key for them.
-        limit: maximum number of entries, including pending ones.
+    ends. A failure is not kept.
     """
 
     def __init__(self, function: Callable[..., Value], limit: int) -> None:

@@ -79,12 +79,9 @@ def photos_at(
 ) -> Photos:
     """The photos of several places, none twice.
 
-    Args:
-        places: a folder (see photos_in); a file, named by its file name; or a pattern such as `photos/**/*.jpg`, whose
-            matches are named by their path relative to the part without wildcards.
-        only: patterns, of which a name must match one (see photos_in).
-        listed: file of names in the folder, which must then be the only place.
-        without: folder of masks to leave out of folders and patterns (see photos_in).
+    A place is a folder; a file, named by its file name; or a pattern such as `photos/**/*.jpg`, whose matches are named
+    by their path relative to the part without wildcards. With `listed` a folder must be the only place. For the options
+    see photos_in.
     """
     if listed is not None and (len(places) != 1 or not Path(places[0]).is_dir()):
         raise ArgumentError(f"{listed}: a list of names needs exactly one folder to look in")

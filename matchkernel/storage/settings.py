@@ -75,12 +75,9 @@ def setting(
 def check_ranges(settings: Any, where: str = "") -> None:
     """Refuse a dataclass with a value of the wrong type or outside its range; call it in `__post_init__`.
 
-    Numbers of numpy, and whole numbers where a field takes any, become Python's int and float.
-
-    Args:
-        settings: an instance of a frozen dataclass; fields that are bool, int, float, str, tuples of these, Literals,
-            dataclasses, or one of these or None are checked.
-        where: name of the table, for messages.
+    Numbers of numpy, and whole numbers where a field takes any, become Python's int and float. Fields that are bool,
+    int, float, str, tuples of these, Literals, dataclasses, or one of these or None are checked. `where` is the name of
+    the table, for messages.
     """
     prefix, hints = f"{where}." if where else "", typing.get_type_hints(type(settings))
     for field in dataclasses.fields(settings):
@@ -144,11 +141,8 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 def from_dict(kind: type[Settings], values: Mapping[str, Any], where: str = "") -> Settings:
     """Build a dataclass from a table of values; fields that are dataclasses are built from nested tables.
 
-    Args:
-        kind: a frozen dataclass that calls check_ranges, as do those in it. One with a method `from_dict` is built by
-            that method.
-        values: names to values.
-        where: name of the table, for messages.
+    It is frozen and calls check_ranges, as do those in it, unless it has a method `from_dict`, which then builds it.
+    `where` is the name of the table, for messages.
     """
     if not isinstance(values, Mapping):
         raise ArgumentTypeError(f"{where or 'settings'} must be a table of names and values, got {short_repr(values)}")

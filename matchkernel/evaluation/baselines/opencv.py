@@ -17,26 +17,15 @@ VGG_REGIONS = 68  # pooling regions of OpenCV's VGG_120
 
 @dataclass(frozen=True)
 class Extractor:
-    """A descriptor of OpenCV.
+    """A descriptor of OpenCV."""
 
-    Attributes:
-        function: of cv2 or cv2.xfeatures2d, that makes it.
-        size: side of its patches.
-        keypoint: x, y, size and angle.
-        arguments: of the function; a string is the name of a constant in the same module.
-        options: of the function.
-        learned: number of learned parameters.
-        border: pixels that the border of the patch is repeated around it.
-        is_binary: its rows are bits.
-    """
-
-    function: str
-    size: int
-    keypoint: tuple[float, ...]
-    arguments: tuple[float | str, ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
-    learned: int = 0
-    border: int = 0
+    function: str  # of cv2 or cv2.xfeatures2d, that makes it
+    size: int  # side of its patches
+    keypoint: tuple[float, ...]  # x, y, size and angle
+    arguments: tuple[float | str, ...] = ()  # of the function; a string is the name of a constant in the same module
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the function
+    learned: int = 0  # parameters
+    border: int = 0  # pixels that the border of the patch is repeated around it
     is_binary: bool = True
 
 

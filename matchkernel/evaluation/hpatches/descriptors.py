@@ -89,14 +89,9 @@ def describe_hpatches(
     sequences: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> HPatchesDescriptors:
-    """Describe a set, strip by strip.
+    """Describe a set, or some of its sequences, strip by strip.
 
-    Args:
-        name: name of the descriptor.
-        patches: the set.
-        describe: (N, 65, 65) uint8 -> (N, D) floats, or uint8 with bits packed.
-        sequences: only these (default: all).
-        progress: called with the number of patches done and their total.
+    `describe` makes (N, D) floats, or uint8 with bits packed, of (N, 65, 65) uint8 patches.
     """
     wanted = list(patches.counts) if sequences is None else sequences
     missing = [key for key in wanted if key not in patches.counts]

@@ -47,14 +47,8 @@ def evaluate_hpatches(
         folder: the set, as a folder or opened. Optional for descriptor files; with it their numbers of rows are
             checked, and its patches are assumed to be the ones described.
         tasks: folder of splits and lists (default: `tasks` in the set's folder).
-        splits: a, b, c, full, illum, view, or your own.
         distance: "l1" or "l2" (default: the method's own; Hamming for bits).
-        whitening: "none" or "pcapl".
-        only: a selection of the three tasks.
         write_csv: a new folder for the descriptors of the splits' sequences, before any whitening.
-        check_plans: called before the work with the settings of each result; may refuse them by raising an error.
-        say: called with the name of the next stage.
-        progress: called with the number of items of this stage done and their total.
 
     Returns:
         A result of score_split for each split, with what is known about the method and the set added.

@@ -27,8 +27,6 @@ def matching(
     Args:
         descriptors: of at least the sequences of `test`.
         test: the split's test sequences.
-        distance: "l2", "l1", or "hamming" for bits.
-        progress: called with the number of sequences done and their total.
 
     Returns:
         `per_pair`/<sequence>/<e|h|t>/<1..5>: `ap_trapezoid` (official Python), `ap_step` (MATLAB), `sr` (share of

@@ -32,11 +32,8 @@ def retrieval(
     """Score the retrieval task in both official conventions.
 
     Args:
-        descriptors: descriptors of the sequences listed.
         queries: (Q,) patches of ref.
         distractors: (M,) patches of ref.
-        distance: "l2", "l1", or "hamming" for bits.
-        progress: called with the number of queries done and their total.
 
     Returns:
         `python`: trapezoid AP in pools of K entries; `matlab`: step AP among the first 2000 or all distractors; in each
@@ -67,7 +64,6 @@ def average_precisions(
     """(Q, 3, pools) AP of each query, noise level and pool: `ap_trapezoid`, `ap_step`, each with its `_tie_safe` value.
 
     Args:
-        descriptors, queries, distractors, distance, progress: see retrieval.
         pools: sizes of the official Python's pools, the 5 positives included; each above 5.
         negatives: numbers of distractors in the manner of the official MATLAB code, or "all"; they come after `pools`.
     """

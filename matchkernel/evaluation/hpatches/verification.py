@@ -25,9 +25,7 @@ def verification(
     """Score the verification task.
 
     Args:
-        descriptors: of the sequences listed.
         lists: M pairs of each kind.
-        distance: "l2", "l1", or "hamming" for bits.
 
     Returns:
         `noise`/<e|h|t>/<inter|intra>/`balanced` and `imbalanced`, `mean` of the six, `per_sequence` (by the first
@@ -63,12 +61,7 @@ def verification_distances(
 ) -> dict[str, np.ndarray]:
     """(M,) float32 distances of the pairs of each list: `positives`, `intra`, `inter`.
 
-    Args:
-        descriptors: of the sequences listed.
-        lists: M pairs of each kind.
-        noise: "e", "h" or "t".
-        distance: "l2", "l1", or "hamming" for bits.
-        numbers: the lists' sequence numbers, if known from another noise level.
+    `numbers` are the lists' sequence numbers, if they are known from another noise level.
     """
     numbers = numbers or _sequence_numbers(descriptors, lists)
     places = {key: descriptors.rows_in_sequences(getattr(lists, key), numbers[key], noise) for key in numbers}

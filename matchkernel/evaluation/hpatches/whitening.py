@@ -11,13 +11,9 @@ FLOOR_AT = 0.6  # of the eigenvalues, in ascending order: the one that smaller o
 
 
 def learn_whitening(rows: np.ndarray) -> np.ndarray:
-    """Learn W = V d^(-1/2) V^T from descriptors; small eigenvalues d are raised to the one at position floor(0.6 D).
+    """(D, D) float64 W = V d^(-1/2) V^T from (K, D) descriptors.
 
-    Args:
-        rows: (K, D).
-
-    Returns:
-        (D, D) float64.
+    Small eigenvalues d are raised to the one at position floor(0.6 D).
     """
     if rows.ndim != 2 or len(rows) < 2:
         raise ArgumentError(f"whitening is learned from (K, D) descriptors, K >= 2, got shape {rows.shape}")
@@ -31,14 +27,9 @@ def learn_whitening(rows: np.ndarray) -> np.ndarray:
 
 
 def whiten(rows: np.ndarray, W: np.ndarray) -> np.ndarray:
-    """Centre by the rows' own mean, multiply by W, take signed square roots, divide by the norm; a zero row stays zero.
+    """(N, D) float64 of the (N, D) descriptors of one image; a zero row stays zero.
 
-    Args:
-        rows: (N, D) the descriptors of one image.
-        W: (D, D).
-
-    Returns:
-        (N, D) float64.
+    They are centred by their own mean, multiplied by W, and divided by their norm after signed square roots.
     """
     centred = rows.astype(np.float64)
     centred -= centred.mean(0)
@@ -49,13 +40,7 @@ def whiten(rows: np.ndarray, W: np.ndarray) -> np.ndarray:
 
 
 def pcapl(descriptors: HPatchesDescriptors, train: Sequence[str], test: Sequence[str]) -> HPatchesDescriptors:
-    """Learn on ref of the training sequences, apply to every image of the test sequences, each centred by itself.
-
-    Args:
-        descriptors: floats, of all these sequences.
-        train: a split's training sequences; the splits full, illum and view have none.
-        test: its test sequences.
-    """
+    """Learn on ref of the training sequences, apply to every image of the test sequences, each centred by itself."""
     if descriptors.rows.dtype == np.uint8:
         raise ArgumentError(f"{descriptors.name}: bits cannot be whitened")
     if not train:

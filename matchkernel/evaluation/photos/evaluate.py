@@ -72,16 +72,11 @@ def evaluate_photos(
     """Score every method on every scene; one result per method.
 
     Args:
-        scenes: from read_scenes.
         specs: methods with their detector and filter.
-        protocol: how matches are scored.
         work: folder in which features and scored pairs are kept, made if missing: a later run does not repeat what is
             there. If None, nothing is kept.
         workers: number of processes. The results do not depend on it.
         threads_each: threads of each process.
-        check_plans: called before the work with the settings of each result; may refuse them by raising an error.
-        say: called with the name of each stage as it begins.
-        progress: called with the number of images or pairs done in a stage and their total.
     """
     protocol = protocol or Protocol()
     if not scenes or not specs:

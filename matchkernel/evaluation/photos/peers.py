@@ -46,14 +46,9 @@ Network = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
 def open_peer(name: str, keypoints: int, device: str | torch.device | None = None) -> PhotoMethod:
-    """Open a peer with the settings its package recommends.
+    """Open a peer, one of LICENCES, with the settings its package recommends, and at most so many keypoints (0: all).
 
     The regions of its features are squares of half width 1, as these networks measure neither size nor direction.
-
-    Args:
-        name: one of LICENCES.
-        keypoints: maximum number per image, strongest first; 0 for all.
-        device: where it runs (default: the CPU).
     """
     if name not in LICENCES:
         raise ArgumentError(f"no peer {name!r}; there are {', '.join(LICENCES)}")

@@ -30,21 +30,13 @@ Size = tuple[int, int]  # width and height
 
 @dataclass(frozen=True)
 class PoseCamera:
-    """The true camera of a photo: x_camera = R X + t.
+    """The true camera of a photo: x_camera = R X + t."""
 
-    Attributes:
-        R: (3, 3).
-        t: (3,).
-        model: of COLMAP's camera models; None if the intrinsics are not known.
-        parameters: of the model, with COLMAP's origin.
-        size: width and height that the parameters are for; the photo may be smaller or larger. None: the photo's own.
-    """
-
-    R: np.ndarray
-    t: np.ndarray
-    model: str | None = None
-    parameters: np.ndarray = field(default_factory=lambda: np.empty(0))
-    size: Size | None = None
+    R: np.ndarray  # (3, 3)
+    t: np.ndarray  # (3,)
+    model: str | None = None  # of COLMAP's camera models; None if the intrinsics are not known
+    parameters: np.ndarray = field(default_factory=lambda: np.empty(0))  # of the model, with COLMAP's origin
+    size: Size | None = None  # that the parameters are for; the photo may be smaller or larger. None: its own
 
     def focal(self, image_size: Size) -> float:
         """Mean focal length in pixels of a file of this size."""
@@ -78,20 +70,13 @@ class PoseCamera:
 
 @dataclass(frozen=True)
 class EvaluationScene:
-    """Photos and pairs of them, with true cameras (poses) or true homographies.
+    """Photos and pairs of them, with true cameras (poses) or true homographies."""
 
-    Attributes:
-        name: of its folder.
-        images: files by name.
-        pairs: names of two images each.
-        cameras: by name; empty for a sequence with homographies.
-        homographies: by pair, from the first image to the second; empty for a scene with cameras.
-    """
-
-    name: str
-    images: dict[str, Path]
+    name: str  # of its folder
+    images: dict[str, Path]  # files by name
     pairs: list[Pair]
-    cameras: dict[str, PoseCamera] = field(default_factory=dict)
+    cameras: dict[str, PoseCamera] = field(default_factory=dict)  # none for a sequence with homographies
+    # By pair, from the first image to the second; none for a scene with cameras.
     homographies: dict[Pair, np.ndarray] = field(default_factory=dict)
 
     @property

@@ -71,13 +71,7 @@ def summary(
     scenes: Sequence[EvaluationScene],
     trained_on: frozenset[str] = frozenset(),
 ) -> dict[str, Any]:
-    """`scenes` with their scores and rows, `mean` of each score, `trained_on` (scenes), `calibration`, `warnings`.
-
-    Args:
-        rows: of the pairs, by scene.
-        scenes: that were scored.
-        trained_on: names of scenes that the method's weights learned from.
-    """
+    """`scenes` with their scores and rows, `mean` of each score, `trained_on` (scenes), `calibration`, `warnings`."""
     seen = [np.array(row.pop("seen")) for part in rows.values() for row in part if "seen" in row]
     parts = {}
     for scene in scenes:
