@@ -24,7 +24,8 @@ Array = Any  # of numpy or, on a GPU or where the caller has tensors, of torch
 
 LARGEST = 1e15  # limit of a descriptor's values, so that sums of squares stay far from overflow in float32
 TILE, COLUMNS = 2**23, 8192  # distances per tile (32 MiB of float32), and maximum number of columns
-PAIRS_AT_A_TIME = 2**15
+PAIRS_AT_A_TIME, PAIRS_IN_CACHE = 2**15, 2**10  # whose differences are held at once, on a GPU and on a CPU
+PARTS = 4  # of a tile, whose minima bound the second least value
 SMALL = 1e-9  # of all values; the squares of smaller ones might underflow in float32
 UNIT = float(np.finfo(np.float64).eps)
 
@@ -122,8 +123,9 @@ def exact_distances(a: Array, b: Array, rows: Array, columns: Array, distance: D
     """(m,) float64 distances of a[rows] and b[columns], each from its own differences; squared for L2."""
     xp = _library(a)
     found = xp.empty(len(rows), dtype=xp.float64, device=a.device)
-    for start in range(0, len(rows), PAIRS_AT_A_TIME):
-        part = slice(start, start + PAIRS_AT_A_TIME)
+    step = PAIRS_IN_CACHE if str(a.device) == "cpu" else PAIRS_AT_A_TIME
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
         difference = _differences(a, b, rows[part], columns[part])
         found[part] = abs(difference).sum(1) if distance == "l1" else _squares(difference)
     return found
@@ -255,11 +257,14 @@ def _largest(*values: Array) -> float:
 
 
 def _second_bound(tile: Array) -> Array:
-    """(q,) a bound that at least two values of a row do not exceed: the larger of the minima of its two halves."""
-    half, xp = tile.shape[1] // 2, _library(tile)
-    if not half:
-        return xp.full((len(tile),), xp.inf, device=tile.device)
-    return xp.maximum(_minima(tile[:, :half]), _minima(tile[:, half:]))
+    """(q,) a bound that at least two values of a row do not exceed: the second least of the minima of its parts."""
+    xp, width = _library(tile), max(1, -(-tile.shape[1] // PARTS))
+    first = second = xp.full((len(tile),), xp.inf, dtype=tile.dtype, device=tile.device)
+    for start in range(0, tile.shape[1], width):
+        least = _minima(tile[:, start : start + width])
+        second = xp.minimum(second, xp.maximum(first, least))
+        first = xp.minimum(first, least)
+    return second
 
 
 def _library(array: Array) -> Any:
