@@ -14,6 +14,7 @@ from matchkernel.geometry.epipolar import (
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.two_view import CONFIDENCE, ITERATIONS, essential_matrix
 from matchkernel.storage.extras import need_opencv
+from matchkernel.storage.work import in_threads, spare_threads
 
 MINIMAL = 8  # matches that a hypothesis needs
 UNIT = 1000.0  # pixels: errors are computed in this unit, which conditions the equations
@@ -49,13 +50,19 @@ def refined_fundamental(
     if frames is not None and have_sizes(*frames):
         parts.append(np.flatnonzero(agreeing_frames(*frames)))
         errors = relative_errors(*frames)
-    found = [F, *(_ransac(points_a[part], points_b[part], LIMIT * noise) for part in parts)]
     to_units = [
         np.array([[1, 0, -x], [0, 1, -y], [0, 0, UNIT]]) / UNIT for x, y in (points_a.mean(0), points_b.mean(0))
     ]
     a, b = (np.column_stack([x, np.ones(len(x))]) @ T.T for x, T in zip((points_a, points_b), to_units, strict=True))
     back, sigma = [np.linalg.inv(T) for T in to_units], LIMIT * noise / UNIT * errors
-    refined = [_refined(back[1].T @ one @ back[0], a, b, sigma) for one in found if one is not None]
+
+    def refined_on(part: np.ndarray | None) -> np.ndarray | None:
+        """F, or the hypothesis of these matches, refined on all."""
+        found = F if part is None else _ransac(points_a[part], points_b[part], LIMIT * noise)
+        return None if found is None else _refined(back[1].T @ found @ back[0], a, b, sigma)
+
+    tried = in_threads(refined_on, [None, *parts], min(1 + len(parts), spare_threads()))
+    refined = [one for one in tried if one is not None]
     costs = [np.minimum((sampson_derivatives(one, a, b)[0] / sigma) ** 2, 1).sum() for one in refined]
     best = to_units[1].T @ refined[int(np.argmin(costs))] @ to_units[0]
     return np.asarray(best / np.linalg.norm(best))

@@ -87,18 +87,17 @@ def sampson_distances(F: np.ndarray, points_a: np.ndarray, points_b: np.ndarray)
     """
     a, b = _homogeneous(points_a), _homogeneous(points_b)
     lines_b, lines_a = a @ F.T, b @ F
-    return _distances((b * lines_b).sum(1), _squares(lines_b) + _squares(lines_a))
-
-
-def sampson_table(F: np.ndarray, points_a: np.ndarray, points_b: np.ndarray) -> np.ndarray:
-    """(K, L) Sampson distances of every point of A with every point of B."""
-    return _distances(*_sampson_terms(F, points_a, points_b))
+    residuals, gradients = (b * lines_b).sum(1), _squares(lines_b) + _squares(lines_a)
+    is_defined = gradients > 0
+    lengths = np.sqrt(np.where(is_defined, gradients, 1))
+    return np.where(is_defined, np.abs(residuals) / lengths, np.where(residuals == 0, 0.0, np.inf))
 
 
 def within_sampson_distance(F: np.ndarray, points_a: np.ndarray, points_b: np.ndarray, pixels: float) -> np.ndarray:
     """(K, L) bool: whether the Sampson distance of a point of A and a point of B is at most `pixels`."""
-    residuals, gradients = _sampson_terms(F, points_a, points_b)
-    return residuals**2 <= pixels**2 * gradients
+    a, b = _homogeneous(points_a), _homogeneous(points_b)
+    lines_b, lines_a = a @ F.T, b @ F
+    return np.asarray((lines_b @ b.T) ** 2 <= pixels**2 * (_squares(lines_b)[:, None] + _squares(lines_a)))
 
 
 def fit_magsac(
@@ -139,19 +138,6 @@ def fit_magsac(
     if matrix is None or mask is None or matrix.shape != (3, 3) or not np.isfinite(matrix).all() or not matrix.any():
         return None
     return matrix, mask.ravel() > 0
-
-
-def _sampson_terms(F: np.ndarray, points_a: np.ndarray, points_b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(K, L) x_B^T F x_A of every pair of points, and the squared length of its gradient."""
-    a, b = _homogeneous(points_a), _homogeneous(points_b)
-    lines_b, lines_a = a @ F.T, b @ F
-    return lines_b @ b.T, _squares(lines_b)[:, None] + _squares(lines_a)
-
-
-def _distances(residuals: np.ndarray, gradients: np.ndarray) -> np.ndarray:
-    is_defined = gradients > 0
-    lengths = np.sqrt(np.where(is_defined, gradients, 1))
-    return np.where(is_defined, np.abs(residuals) / lengths, np.where(residuals == 0, 0.0, np.inf))
 
 
 def _squares(lines: np.ndarray) -> np.ndarray:

@@ -31,9 +31,9 @@ from matchkernel.geometry.two_view import (
     check_homography,
     fit_magsac,
     sampson_distances,
-    sampson_table,
     warp_frames,
     warp_points,
+    within_sampson_distance,
 )
 from matchkernel.storage.work import in_threads, spare_threads
 
@@ -185,13 +185,12 @@ def transfer_errors(H: np.ndarray, points_a: np.ndarray, points_b: np.ndarray) -
 ERRORS = {"homography": transfer_errors, "fundamental": sampson_distances}
 
 
-def transfer_table(H: np.ndarray, points_a: np.ndarray, points_b: np.ndarray) -> np.ndarray:
-    """(k, m) transfer errors of every point of A with every point of B."""
-    mapped, in_front = warp_points(H, points_a)
-    return np.where(in_front[:, None], _distance_table(mapped, points_b), np.inf)
+def within_transfer_error(H: np.ndarray, points_a: np.ndarray, points_b: np.ndarray, pixels: float) -> np.ndarray:
+    """(K, L) bool: whether the transfer error of a point of A and a point of B is at most `pixels`."""
+    return _squared_distances(warp_points(H, points_a)[0], points_b) <= pixels**2  # False for NaN: not visible
 
 
-TABLES = {"homography": transfer_table, "fundamental": sampson_table}
+WITHIN = {"homography": within_transfer_error, "fundamental": within_sampson_distance}
 
 
 def _verified(
@@ -332,9 +331,9 @@ def _chance(
     assert found.geometry is not None
     assert found.model is not None
     here, there = (_spread_out(len(points_a), limit) for limit in MAX_POINTS)
-    others = _distance_table(points_b[here], points_b[there]) > 2 * pixels
-    errors = TABLES[found.geometry](found.model, points_a[here], points_b[there])
-    counted = float((errors[others] <= pixels).mean()) if others.any() else 1.0
+    others = _squared_distances(points_b[here], points_b[there]) > (2 * pixels) ** 2
+    agree = WITHIN[found.geometry](found.model, points_a[here], points_b[there], pixels)
+    counted = float(agree[others].mean()) if others.any() else 1.0
     return max(counted, _chance_by_area(found, pixels, size))
 
 
@@ -347,9 +346,9 @@ def _chance_by_area(found: Verification, pixels: float, size: tuple[float, float
     return min(1.0, 2 * 2**0.5 * pixels * float(np.hypot(width, height)) / (width * height))
 
 
-def _distance_table(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """(k, m) distances between (k, 2) and (m, 2) points."""
-    return np.sqrt((a[:, :1] - b[:, 0]) ** 2 + (a[:, 1:] - b[:, 1]) ** 2)
+def _squared_distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """(K, L) squared distances between (K, 2) and (L, 2) points."""
+    return np.asarray((a[:, :1] - b[:, 0]) ** 2 + (a[:, 1:] - b[:, 1]) ** 2)
 
 
 def _distinct(chosen: np.ndarray, a: np.ndarray, b: np.ndarray, cell: float) -> np.ndarray:
