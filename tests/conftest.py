@@ -21,10 +21,11 @@ from filelock import FileLock
 with suppress(ImportError):  # the GPU tests run where hypothesis is not installed
     import hypothesis
 
-    # Deadlines would be timed tests; a fixed seed keeps CI from failing by chance. To look harder, and elsewhere each
-    # time: pytest --hypothesis-profile=thorough
-    hypothesis.settings.register_profile("matchkernel", deadline=None, derandomize=True, max_examples=25)
-    hypothesis.settings.register_profile("thorough", deadline=None, max_examples=250)
+    # Deadlines would be timed tests; a fixed seed keeps CI from failing by chance; examples may share a folder. To look
+    # harder, and elsewhere each time: pytest --hypothesis-profile=thorough
+    usual = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.function_scoped_fixture]}
+    hypothesis.settings.register_profile("matchkernel", derandomize=True, max_examples=25, **usual)
+    hypothesis.settings.register_profile("thorough", max_examples=250, **usual)
     hypothesis.settings.load_profile("matchkernel")
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a job in the background: programs would never see Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from damage import damaged
 from helpers import needs_colmap, projection_errors, refuses
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from matchkernel.colmap import database as database_module
@@ -215,7 +215,6 @@ def test_databases_that_are_refused(content, tmp_path):
         read_database_keypoints(path)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_models_and_any_camera_give_a_model_or_our_error(tmp_path, data):
     folder = tmp_path / "sparse"
@@ -234,7 +233,6 @@ def test_damaged_models_and_any_camera_give_a_model_or_our_error(tmp_path, data)
             assert camera.model in CAMERA_MODELS
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_databases_give_keypoints_or_our_error(tmp_path, data):
     path = tmp_path / "database.db"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from damage import damaged
 from helpers import refuses
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -116,7 +116,6 @@ values = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_splits_and_any_json_are_read_or_give_our_error(tmp_path, data):
     text = data.draw(st.just(SPLITS) | values.map(json.dumps))

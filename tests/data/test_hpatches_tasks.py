@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from damage import damaged
 from helpers import refuses, tree
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -175,7 +175,6 @@ def test_names_with_commas_and_quotes_survive_and_windows_line_ends_are_read(tmp
 
 
 @pytest.mark.parametrize("file", ["verif_pos", "verif_neg_inter", "retr_queries"])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_lists_are_read_or_give_our_error(file, tasks, data):
     path = tasks / f"{file}_split-x.csv"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from damage import damaged
 from helpers import refuses
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_images import png_claiming
 from PIL import Image
@@ -87,7 +87,6 @@ def test_files_and_folders_that_are_refused(name, content, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".png"])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_files_give_patches_or_our_error(suffix, tmp_path, data):
     patches = np.random.default_rng(0).integers(0, 256, (3, 5, 5), dtype=np.uint8)

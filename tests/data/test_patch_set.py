@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from damage import Evil, damaged
 from helpers import refuses, tree
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from matchkernel.data.patch_set import create_patch_set, group_by_label, open_patch_set
@@ -169,7 +169,6 @@ def test_a_pickle_in_place_of_an_array_is_refused_and_not_run(folder, tmp_path):
 
 
 @pytest.mark.parametrize("name", FILES)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_damaged_array_opens_or_gives_our_error_and_is_never_verified(name, whole, folder, data):
     content = damaged(data, (whole / name).read_bytes())
@@ -183,7 +182,6 @@ def test_a_damaged_array_opens_or_gives_our_error_and_is_never_verified(name, wh
             verify(folder)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_damaged_manifest_is_read_or_gives_our_error(whole, folder, data):
     (folder / "manifest.json").write_bytes(damaged(data, (whole / "manifest.json").read_bytes()))

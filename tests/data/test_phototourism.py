@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from damage import Evil, damaged
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_phototourism import INTEREST, LABELS, PAIRS, PATCHES, refused, same_set, write_cache
 from PIL import Image
@@ -132,7 +132,6 @@ def test_broken_sets_are_refused(change, source, target):
     refused(source, target)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(st.tuples(*[st.integers(-(2**63), 2**63 - 1)] * 3), max_size=20))
 def test_any_table_reads_back_whatever_the_line_ends_and_further_columns(rows, tmp_path):
     for line in ("{} {} {}\n", "{} {} {}\r\n", " {}\t{}   {} 5.5 words\n"):
@@ -197,7 +196,6 @@ def tiny(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["info.txt", "m50_2_2_0.txt", "interest.txt"])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_tables_are_read_or_give_our_error(name, tiny, data):
     content = (tiny / name).read_bytes()
@@ -213,7 +211,6 @@ def test_damaged_tables_are_read_or_give_our_error(name, tiny, data):
         (tiny / name).write_bytes(content)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_damaged_cache_packs_or_gives_our_error(data, tmp_path):
     path = write_cache(tmp_path / "liberty.pt", PATCHES[:2], LABELS[:2], np.array([[0, 1, 0]]))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from helpers import refuses
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from matchkernel.data.pairs import PatchPlaces
@@ -42,7 +42,6 @@ def check_apart(where, parts):
             assert (apart > touching * (1 - 1e-9)).all()
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     st.integers(1, 120),
     st.integers(1, 9),
@@ -58,7 +57,6 @@ def test_nothing_is_on_two_sides(points, photos, reach, size, seed, scale):
     assert set(np.unique(parts)) <= {LEFT_OUT, 0, 1, 2}
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(
     st.integers(0, 5), st.integers(0, 3), *[st.floats(-1e3, 1e3) | st.just(float("nan"))] * 3, st.floats(0, 10)
 ), max_size=40))  # fmt: skip

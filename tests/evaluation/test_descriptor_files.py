@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 from helpers import attempt, refuses
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_hpatches import COUNTS, made_descriptors
 
@@ -140,7 +140,6 @@ MUTATED = st.tuples(st.integers(0, len(VALID) - 1), st.binary(min_size=1, max_si
 TEXT = st.text("0123456789.,;-+einfaxNT_\n\r\t #\"'", max_size=60).map(str.encode)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.one_of(st.binary(max_size=60), TEXT, MUTATED), bits=st.booleans())
 def test_any_bytes_give_numbers_or_one_line(content, bits, tmp_path):
     path = tmp_path / "x.csv"

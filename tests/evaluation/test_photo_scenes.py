@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 from helpers import refuses, write_sequence
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -194,7 +194,6 @@ MUTATED = st.tuples(st.integers(0, 80), st.integers(0, 80), TEXT).map(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(st.binary(max_size=200), TEXT.map(str.encode), MUTATED.map(str.encode)))
 def test_any_text_is_read_or_refused_in_one_line(tmp_path, content):
     path = tmp_path / "text"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from helpers import refuses
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_hpatches import GOLDEN, made_result
 
@@ -63,7 +63,6 @@ def test_broken_and_missing_files_are_refused(content, tmp_path):
             read_result(tmp_path / name)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.integers(0, 200), byte=st.integers(0, 255), cut=st.integers(0, 400))
 def test_mutated_and_truncated_files_are_read_or_refused_in_one_line(place, byte, cut, tmp_path):
     content = bytearray(json.dumps(PHOTOTOURISM).encode())

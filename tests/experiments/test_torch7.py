@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 from helpers import refuses
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_paper_baselines import torch7_bytes
 
@@ -19,12 +19,10 @@ VALUES = st.recursive(
     lambda inner: st.dictionaries(st.text(max_size=4) | st.floats(allow_nan=False), inner, max_size=4),
     max_leaves=12,
 )
-SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 LONG = struct.Struct("<q")
 
 
 @given(content=VALUES, bad=st.binary(max_size=200), dtype=st.sampled_from([torch.float32, torch.float64, torch.int64]))
-@SAME_FOLDER
 def test_what_was_written_is_read_and_other_bytes_are_read_or_refused(content, bad, dtype, tmp_path):
     path, tensor = tmp_path / "file", torch.arange(24).reshape(2, 3, 4).to(dtype)
     path.write_bytes(

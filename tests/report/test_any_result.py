@@ -5,7 +5,7 @@ import json
 
 import pytest
 from helpers import attempt
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_results import hpatches, pairs, photos
 
@@ -64,7 +64,6 @@ def without_charts(monkeypatch):
     monkeypatch.setattr(write, "html_page", lambda report: "")
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(where=st.one_of(st.sampled_from(SHALLOW), st.sampled_from(PLACES)), change=CHANGES, beside=st.booleans())
 def test_any_change_ends_in_a_report_or_in_one_line(where, change, beside, tmp_path, without_charts):
     k, place = where

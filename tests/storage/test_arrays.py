@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from damage import damaged
 from helpers import refuses
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from matchkernel.errors import FileError
@@ -76,7 +76,6 @@ def test_unit_rows_keep_zeros_and_the_type():
     assert rows.tolist() == [[np.float32(0.6), np.float32(0.8)], [0, 0]]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_files_give_an_array_or_our_error(tmp_path, data):
     np.save(tmp_path / "a.npy", STACK)

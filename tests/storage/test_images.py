@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from helpers import refuses
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_images import png_claiming
 from PIL import Image
@@ -203,7 +203,6 @@ def valid_bytes(suffix):
     return file.getvalue()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(suffix=st.sampled_from(["png", "jpeg", "bmp", "tiff", "ppm", "gif"]), data=st.data())
 def test_damaged_photos_give_gray_or_our_error(suffix, tmp_path, data):
     content = bytearray(valid_bytes(suffix))
@@ -224,7 +223,6 @@ def test_damaged_photos_give_gray_or_our_error(suffix, tmp_path, data):
 STARTS = [b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"BM", b"II*\0", b"P5 ", b"GIF89a"]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(start=st.sampled_from(STARTS), rest=st.binary(max_size=200))
 def test_random_bytes_give_our_error(tmp_path, start, rest):
     path = tmp_path / "p.png"
