@@ -174,10 +174,10 @@ def _reconstruct(
     digests, skipped = _digests(photos.paths, job.masks, job.say)
     inputs = {"photos": digests, "pairs": [choice.text, *(file_hash(path) for path in choice.files)]}
     recover(job.workspace)
-    job = _continuing(job)
-    finished = _read_finished(job.workspace, job.recorded)
-    if finished is not None and job.masks is None and finished.has_masks:
-        raise FileError(f"{job.workspace}: already exists, made with masks; give --masks, or choose another place")
+    finished = _read_finished(job.workspace)
+    job = _continuing(job, begun_with(job.workspace) if finished is None else finished.settings)
+    if finished is not None:
+        finished.check(job)
     if finished is not None and finished.is_made_from(inputs, skipped):
         return finished.unchanged(job)
     given = given_features(features, job.describer, job.settings, digests, job.say)
@@ -264,6 +264,7 @@ class _Finished:
     """A finished workspace: what it was made from, and what came out."""
 
     folder: Path
+    settings: dict[str, Any]
     inputs: dict[str, Any]
     summary: dict[str, Any]
 
@@ -271,9 +272,12 @@ class _Finished:
     def skipped(self) -> dict[str, str]:
         return dict(self.summary["skipped"])
 
-    @property
-    def has_masks(self) -> bool:
-        return any(MASKED in digest for digest in self.inputs["photos"].values())
+    def check(self, job: _Job) -> None:
+        """Refuse to replace a workspace that was made in another way."""
+        if differences := describe_differences(self.settings, job.recorded):
+            raise FileError(f"{self.folder}: already exists, {differences}; remove it or choose another place")
+        if job.masks is None and any(MASKED in digest for digest in self.inputs["photos"].values()):
+            raise FileError(f"{self.folder}: already exists, made with masks; give --masks, or choose another place")
 
     def is_made_from(self, inputs: dict[str, Any], skipped: Mapping[str, str]) -> bool:
         return self.inputs == inputs and self.skipped.keys() == skipped.keys()
@@ -294,12 +298,8 @@ class _Finished:
         return Summary(**{**self.summary, "unregistered": unregistered, "reasons": reasons})
 
 
-def _continuing(job: _Job) -> _Job:
-    """The job with the detector of the workspace, if an earlier version began it or finished it."""
-    before = begun_with(job.workspace)
-    with suppress(OSError, ValueError, TypeError, KeyError, RecursionError, FileError):  # reported when it is read
-        text = read_small_text(job.workspace / SUMMARY, LONG_TEXT, what="a summary")
-        before = dict(json.loads(text)["settings"])
+def _continuing(job: _Job, before: Mapping[str, Any]) -> _Job:
+    """The job with the detector that a workspace was begun with, perhaps by an earlier version."""
     recorded = before.get("detector")
     if not isinstance(recorded, dict):
         return job
@@ -307,19 +307,17 @@ def _continuing(job: _Job) -> _Job:
     return replace(job, settings=replace(job.settings, detector=detector))
 
 
-def _read_finished(folder: Path, settings: Mapping[str, Any]) -> _Finished | None:
-    """What a workspace records; None if there is none. One made with other settings, or not by us, is refused."""
+def _read_finished(folder: Path) -> _Finished | None:
+    """What a workspace records; None if there is none. One that is not ours is refused."""
     if not folder.exists():
         return None
     try:
         facts = dict(json.loads(read_small_text(folder / SUMMARY, LONG_TEXT, what="a summary")))
-        before, inputs = dict(facts.pop("settings")), dict(facts.pop("inputs"))
+        settings, inputs = dict(facts.pop("settings")), dict(facts.pop("inputs"))
         dict(inputs["photos"]), dict(facts["skipped"])
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         raise FileError(f"{folder}: already exists; remove it or choose another place") from None
-    if differences := describe_differences(before, settings):
-        raise FileError(f"{folder}: already exists, {differences}; remove it or choose another place")
-    return _Finished(folder, inputs, facts)
+    return _Finished(folder, settings, inputs, facts)
 
 
 def _reuse(
