@@ -16,8 +16,6 @@ from made_images import save, texture, turned, write_bad_images, write_odd_image
 
 import matchkernel
 from matchkernel.cli import console
-from matchkernel.collection.extract import extract_images, find_images
-from matchkernel.photos.extract import open_describer
 from matchkernel.photos.features import load_features, save_features
 from matchkernel.photos.files import open_features, read_matches, read_pairs
 
@@ -136,9 +134,8 @@ def test_extract_and_again(out, photos):
 def test_extract_skips_and_counts_what_cannot_be_read(photos):
     bad, odd = write_bad_images(photos), write_odd_images(photos)
     words = ("extract", photos, "nothing-here.png", "-o", "rows", "--model", "sift", "--keypoints", 10, "--json")
-    result = good(*words)
-    found = json.loads(result.stdout)
-    assert (len(found["done"]), len(found["skipped"])) == (3 + len(odd), len(bad))
+    found = json.loads(good(*words, "--workers", 1).stdout)
+    assert (len(found["done"]), len(found["skipped"]), found["on"]) == (3 + len(odd), len(bad), "local, 1 process")
     assert {path.name for path in Path("rows").iterdir()} == {f"{name}.npz" for name in found["done"]}
     done = run("extract", photos / "words.jpg", "-o", "none", "--model", "sift")
     assert (done.exit_code, Path("none").exists()) == (2, False)
@@ -289,12 +286,3 @@ def test_two_folders_are_no_images_to_match_and_one_image_is_one(photos):
     for path in sorted(photos.iterdir())[1:]:
         path.unlink()
     assert good("extract", photos, "-o", "f", "--model", "sift").stderr.startswith("1 image done")
-
-
-def test_unreadable_files_are_no_speed(photos, tmp_path):
-    for number in range(20):
-        (photos / f"!{number}.png").write_bytes(b"no photo")
-    seen = []
-    extract_images(find_images([photos]), tmp_path / "f", open_describer("sift"), progress=lambda *to: seen.append(to))
-    assert max(done for done, _ in seen) == 3
-    assert seen[-1] == (3, 3)

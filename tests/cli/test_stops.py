@@ -13,9 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import run
-from made_images import save, texture
-
-from matchkernel.photos.features import load_features
 
 BOTH = [(signal.SIGINT, 130, "interrupted\n"), pytest.param(signal.SIGTERM, 143, "", marks=pytest.mark.slow)]
 
@@ -97,23 +94,6 @@ def test_ctrl_c_says_that_the_same_command_resumes(where, command, photos, monke
     result = run(*command.split())
     assert result.exit_code == 130
     assert result.stderr.splitlines()[-1] == "interrupted: run the same command again to resume f.h5"
-
-
-@pytest.mark.slow
-def test_a_killed_extraction_leaves_whole_files_and_resumes(photos):
-    for seed in range(3, 9):
-        save(texture(seed, 110, 110), photos / f"{seed:02}.png")
-    words = ("extract", "photos", "-o", "rows", "--model", "sum", "--untrained", "--json")
-    with start(*words, stdout=subprocess.DEVNULL) as process:
-        while process.poll() is None and len(list(Path("rows").glob("[!.]*.npz"))) < 2:
-            pass
-        process.kill()
-    whole = list(Path("rows").glob("[!.]*.npz"))
-    assert 2 <= len(whole) < 9
-    for path in whole:
-        assert len(load_features(path))
-    found = json.loads(run(*words).stdout)
-    assert (len(found["done"]), len(found["kept"])) == (9 - len(whole), len(whole))
 
 
 @pytest.mark.parametrize("code", ["print('x' * 9999)", "answer('x' * 9999)"])

@@ -1,11 +1,7 @@
 """Features by several processes: the bytes of one, whatever happens to the processes, the disk or the photos."""
 
-import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -87,29 +83,3 @@ def test_a_full_disk_ends_the_run_and_what_is_done_stays(small_disk, tmp_path):
     small_disk("9m")
     report = extract_images(images, out, open_describer("sift"), DETECTOR)
     assert (len(report.kept), len(report.done)) == (len(left), 5 - len(left))
-
-
-@pytest.mark.slow
-def test_ctrl_c_leaves_finished_photos_and_the_run_resumes(tmp_path):
-    for number in range(12):
-        save(texture(number, 300, 400), tmp_path / f"{number:02}.png")
-    out = tmp_path / "features.h5"
-    given = ["--model", "sum", "--untrained", "--keypoints", "300", "--workers", "2", "--json"]
-    command = [sys.executable, "-m", "matchkernel", "extract", str(tmp_path), "-o", str(out), *given]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0)
-    parts = Path(f"{out}.parts")
-    while len(list(parts.glob("[!.]*.npz"))) < 3:
-        assert process.poll() is None
-        time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGINT)  # the whole group, as a terminal does
-    _, said = process.communicate(timeout=60)
-    assert (process.returncode, said) == (130, f"interrupted: run the same command again to resume {out}\n")
-    left = list(parts.glob("[!.]*.npz"))
-    assert 3 <= len(left) < 12
-    assert not out.exists()
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    report = json.loads(done.stdout)
-    assert (len(report["kept"]), len(report["done"])) == (len(left), 12 - len(left))
-    assert report["on"] == "local, 2 processes"
-    assert image_names(out) == [f"{number:02}.png" for number in range(12)]
-    assert not parts.exists()

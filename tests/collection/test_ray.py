@@ -86,32 +86,19 @@ def wait_until(what, process):
         time.sleep(0.05)
 
 
-def kill_second_at_work(cluster, process, out):
-    """When files are there and the second node is in the middle of a task."""
-    wait_until(lambda: parts(out) and cluster.is_second_working(), process)
-    cluster.kill_second()
-
-
 def test_a_node_killed_while_extracting_loses_nothing(cluster, local, tmp_path):
     cluster.begin()
     process = extract_on(cluster.address, local, tmp_path / "features.h5")
-    kill_second_at_work(cluster, process, tmp_path / "features.h5")
+    wait_until(
+        lambda: parts(tmp_path / "features.h5") and cluster.is_second_working(), process
+    )  # in the middle of a task
+    cluster.kill_second()
     report, said = finished(process)
     assert len(report["done"]) == COUNT
     assert list(report["skipped"]) == ["bad.png"]
     assert said.count("bad.png") == 1
     assert (tmp_path / "features.h5").read_bytes() == (local / "features.h5").read_bytes()
     assert [path.name for path in tmp_path.iterdir()] == ["features.h5"]
-
-
-def test_a_node_killed_while_matching_loses_nothing(cluster, local, tmp_path):
-    cluster.begin()
-    process = match_on(cluster.address, local, tmp_path / "matches.h5")
-    kill_second_at_work(cluster, process, tmp_path / "matches.h5")
-    report, _ = finished(process)
-    assert report["done"] == report["pairs"] == COUNT * (COUNT - 1) // 2
-    assert report["skipped"] == {}
-    assert (tmp_path / "matches.h5").read_bytes() == (local / "matches.h5").read_bytes()
 
 
 def test_a_killed_driver_started_again_redoes_only_what_was_not_finished(cluster, local, tmp_path):

@@ -2,13 +2,9 @@
 
 import dataclasses
 import json
-import os
 import shutil
-import signal
 import sqlite3
-import subprocess
 import sys
-import time
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -40,31 +36,6 @@ BEFORE = Path(__file__).parents[1] / "written_before" / "workspace"  # by versio
 def matches_in(database):
     with closing(sqlite3.connect(database)) as connection:
         return connection.execute("SELECT * FROM matches ORDER BY pair_id").fetchall()
-
-
-@on_each_colmap
-@pytest.mark.slow
-def test_a_stopped_run_goes_on(scene, tmp_path):
-    """kill -9 after a few images; the second run does not extract them again and ends as an unstopped one."""
-    code = (
-        "import sys; from made_collection import SETTINGS; from matchkernel.collection.reconstruct import reconstruct;"
-        "reconstruct(sys.argv[1], sys.argv[2], 'rootsift', SETTINGS)"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen([sys.executable, "-c", code, str(scene), str(tmp_path / "ws")], env=environment)
-    features = tmp_path / "ws.part" / "features"
-    for _ in range(3000):
-        if features.is_dir() and len(list(features.glob("0*.npz"))) >= 2:
-            break
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not (tmp_path / "ws").exists()
-    kept = {path.name: path.stat().st_mtime_ns for path in features.glob("0*.npz")}
-    summary = reconstruct(scene, tmp_path / "ws", "rootsift", SETTINGS)
-    assert summary.registered == 6
-    assert kept
-    assert all((tmp_path / "ws" / "features" / name).stat().st_mtime_ns == before for name, before in kept.items())
 
 
 @on_each_colmap

@@ -220,17 +220,6 @@ def test_damaged_photos_give_gray_or_our_error(suffix, tmp_path, data):
         assert read.dtype == np.uint8
 
 
-STARTS = [b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"BM", b"II*\0", b"P5 ", b"GIF89a"]
-
-
-@given(start=st.sampled_from(STARTS), rest=st.binary(max_size=200))
-def test_random_bytes_give_our_error(tmp_path, start, rest):
-    path = tmp_path / "p.png"
-    path.write_bytes(start + rest)
-    with contextlib.suppress(FileError):
-        assert read_gray(path).dtype == np.uint8
-
-
 def test_photos_are_read_at_the_same_time(tmp_path):
     saved(Image.new("L", (8, 8)), tmp_path / "a.png")
     both = threading.Barrier(2, timeout=20)
