@@ -39,9 +39,9 @@ MAPS = """async (k) => { const { photos } = matchkernel, { found, shown } = matc
     return { photo: photos[side], region: region(frames, found.arrays.pairs.data[2 * shown[k] + side]) }; });
   const { models } = matchkernel.inside, { source } = matchkernel, still = { turn: 0, right: 0, down: 0, octaves: 0 };
   const start = performance.now();
-  await source.maps(a, b, models[0]);
+  await source.maps(a, b, still, models[0]);
   const first = performance.now();
-  await Promise.all(models.slice(1).map((model) => source.maps(a, b, model)));
+  await Promise.all(models.slice(1).map((model) => source.maps(a, b, still, model)));
   const middle = performance.now();
   await Promise.all([...models, "RootSIFT"].map((model) => source.curve(a, b, "turn", still, model)));
   return [first - start, middle - start, performance.now() - middle]; }"""

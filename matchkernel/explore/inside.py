@@ -126,9 +126,12 @@ class PatchInspector:
         """Name of each view of all models -> its model."""
         return {view: model for model in self.models for view in self.views_of(model)}
 
-    def _map(self, a: PagePhoto, frame_a: Region, b: PagePhoto, frame_b: Region, model: str) -> dict[str, np.ndarray]:
+    def _map(
+        self, a: PagePhoto, frame_a: Region, b: PagePhoto, frame_b: Region, fixed: PatchChange, model: str
+    ) -> dict[str, np.ndarray]:
         """For each view (n * n, n * n): row p is S_p(q), the similarity of position p of A to each q of B [M20]."""
-        patches = [extract_patches(photo.gray, at.frames(), CUT) for photo, at in ((a, frame_a), (b, frame_b))]
+        ends = ((a, frame_a.frames()), (b, fixed.apply(frame_b.frames())))
+        patches = [extract_patches(photo.gray, frames, CUT) for photo, frames in ends]
         return {view: maps[0] for view, maps in self.maps(model, *patches).items()}
 
     def maps(self, model: str, first: np.ndarray, second: np.ndarray) -> dict[str, np.ndarray]:

@@ -12,11 +12,11 @@ from safetensors.numpy import save
 # In the order in which save.py joins the scripts: a script imports only from those before it.
 SCRIPTS = (
     "words.js",
-    "maps.js",
     "source.js",
     "filter.js",
     "viewport.js",
     "drawing.js",
+    "maps.js",
     "downloads.js",
     "details.js",
     "panel.js",

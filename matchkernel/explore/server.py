@@ -78,6 +78,7 @@ class PairRequest:
     frame_a: Region = field(default_factory=Region)
     b: str = ""
     frame_b: Region = field(default_factory=Region)
+    fixed: PatchChange = field(default_factory=PatchChange)
     model: str = ""
 
     def __post_init__(self) -> None:
@@ -89,7 +90,6 @@ class WarpRequest(PairRequest):
     """What /api/warp takes."""
 
     along: str = ""
-    fixed: PatchChange = field(default_factory=PatchChange)
 
 
 class Explorer:
@@ -172,10 +172,10 @@ class Explorer:
         return _bytes(pack({}, {"patches": found}))
 
     async def maps(self, request: Request) -> Response:
-        """The similarity maps of every position of two patches, for every view of a model."""
+        """The similarity maps of every position of two patches, the second changed, for every view of a model."""
         asked = await _fields(request, PairRequest)
         a, b = self.photos.get(asked.a), self.photos.get(asked.b)
-        found = await self.short.run(self.inspector.map, a, asked.frame_a, b, asked.frame_b, asked.model)
+        found = await self.short.run(self.inspector.map, a, asked.frame_a, b, asked.frame_b, asked.fixed, asked.model)
         return _bytes(pack({}, found))
 
     async def warp(self, request: Request) -> Response:

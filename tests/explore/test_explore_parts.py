@@ -180,6 +180,18 @@ def test_the_halves_of_dual_sum_to_it_and_curves_are_cosines_of_descriptors(pair
         assert cosines[view][at] == pytest.approx(float(rows[0] @ rows[1]), abs=1e-4)
 
 
+def test_a_changed_patch_has_the_maps_of_its_region(pair):
+    inspector, region, change = PatchInspector(2), region_in(pair[0]), PatchChange(turn=30, right=4)
+    moved = change.apply(region.frames())
+    other = Region(*map(float, (*moved.centers[0], *moved.shapes[0].ravel())))
+    found = [
+        inspector.map(pair[0], region, pair[1], *second, "light")["light, Cartesian"]
+        for second in ((region, change), (other, PatchChange()), (region, PatchChange()))
+    ]
+    np.testing.assert_allclose(found[0], found[1], atol=1e-5)
+    assert np.abs(found[0] - found[2]).max() > 0.1
+
+
 def test_every_curve_has_a_colour_of_its_own():
     (colours,) = re.findall(r"^const LINES = \[(.*)\];", page_file("curve.js"), re.MULTILINE)
     (dashes,) = re.findall(r"^const DASHES = \[(.*)\];", page_file("curve.js"), re.MULTILINE)
@@ -230,7 +242,7 @@ def test_maps_of_a_region_with_itself_are_symmetric_and_those_of_the_kernel_view
     inspector, region = PatchInspector(2), region_in(pair[0])
     found = {}
     for model in inspector.models:
-        found |= inspector.map(pair[0], region, pair[0], region, model)
+        found |= inspector.map(pair[0], region, pair[0], region, PatchChange(), model)
     assert list(found) == list(inspector.views)
     patch = torch.from_numpy(extract_patches(pair[0].gray, region.frames())).float()
     patch = resize_patches(patch[:, None], 32)[0]

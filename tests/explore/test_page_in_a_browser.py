@@ -125,6 +125,10 @@ def test_own_photos_wait_for_each_other_and_outlive_a_reload(page, photo_files):
     page.wait_for_selector(SHOWN)
     names = page.locator(".photo .name").all_inner_texts()
     assert [name.partition(",")[0] for name in names] == [photo_files[1].name, photo_files[0].name]
+    page.locator("#photo-a input").set_input_files(photo_files[0])  # nobody asked for it with the old B
+    page.locator(".empty.b").wait_for()
+    page.locator("#photo-b input").set_input_files(photo_files[0])
+    page.wait_for_selector(".legend:not([hidden])")
     drop(page, "h1", *photo_files)  # two photos, anywhere
     page.locator("#photo-a").get_by_text(f"{photo_files[0].name}, ").wait_for()
     page.locator("#photo-b").get_by_text(f"{photo_files[1].name}, ").wait_for()
@@ -176,7 +180,7 @@ def test_the_answer_comes_first_with_its_counts_lines_and_where(page, served):
       const { data } = panel.canvas.getContext("2d").getImageData(0, 0, panel.canvas.width, panel.canvas.height);
       return data.reduce((sum, value) => sum + value, 0) / data.length; }"""
     dimmed = page.evaluate(light)
-    page.get_by_label("dim the rest").uncheck()
+    page.get_by_label("dim where none agrees").uncheck()
     assert page.evaluate(light) > dimmed + 1
 
 
@@ -244,6 +248,29 @@ def test_hover_click_and_arrow_keys_show_patches_and_rivals(page, served):
     assert page.locator("#details").bounding_box()["x"] > page.locator(".stage").bounding_box()["width"]
 
 
+def test_the_next_best_of_a_match_are_ringed_in_the_photos(page):
+    page.keyboard.press("ArrowRight")
+    page.get_by_role("heading", name="Match 1 of").wait_for()
+    at_rings = """() => { const panel = matchkernel.panels[0], { found, chosen, view, canvas } = panel;
+      const [a, b] = matchkernel.photos, { arrays } = found, stacked = panel.stage.classList.contains("stacked");
+      const scales = [1, stacked ? a.width / b.width : a.height / b.height];
+      const start = stacked ? [0, a.height + 12] : [a.width + 12, 0], places = [];
+      panel.drawNow();
+      ["a", "b"].forEach((letter, side) => [0, 1].forEach((k) => {
+        const index = 6 * arrays[`rivals_${letter}`].data[2 * (chosen ?? panel.shown[0]) + k];
+        const [x, y] = [0, 1].map((axis) =>
+          ((arrays[`frames_${letter}`].data[index + axis] + 0.5) * scales[side] + side * start[axis]) * view.scale);
+        const ring = [[7, 0], [-7, 0], [0, -7]].map(([dx, dy]) => canvas.getContext("2d").getImageData(
+          Math.floor(x + view.x + dx), Math.floor(y + view.y + dy), 1, 1).data);
+        places.push(ring.some(([red, green, blue]) => red > 200 && green > 160 && blue < 90));
+      }));
+      return places; }"""
+    assert page.evaluate(at_rings) == [True] * 4
+    assert page.get_by_text("rings: its next best").is_visible()
+    page.evaluate("matchkernel.panels[0].chosen = null")
+    assert page.evaluate(at_rings) == [False] * 4
+
+
 def test_a_match_that_does_not_agree_says_how_far_off_it_is(page):
     set_slider(page, limit(1), 1)  # all mutual nearest neighbours
     page.locator(".key.agrees input").uncheck()
@@ -258,7 +285,7 @@ def test_a_match_that_does_not_agree_says_how_far_off_it_is(page):
     assert error > 3
     assert "up to 3 px counts as agreeing" in text
     assert len(page.locator(".why").inner_text()) > 60
-    assert page.get_by_text("Yellow: this match.").is_visible()
+    assert page.get_by_text("Yellow: this match; rings: its next best.").is_visible()
     # The next of each kind stays at hand, here and inside.
     page.locator(".key.agrees input").check()
     page.get_by_role("button", name="Next match").click()
@@ -346,7 +373,6 @@ def test_limits_act_in_the_browser_as_the_filters_do(page, served):
     page.locator("#filter").select_option("both")
     page.locator("#limits .slider output").filter(has_text="0.342").wait_for()
     assert page.locator("#limits .slider input").evaluate_all("all => all.map((one) => one.value)") == ["0.9", "0.342"]
-    assert page.locator("#settings").inner_text() == "rootsift, both, 150 points"
     # A number of points that cannot be is replaced, and what fails leaves nothing of what was found before.
     page.locator("#keypoints").fill("5")
     page.locator("#keypoints").press("Enter")
@@ -390,7 +416,8 @@ def test_downloads_hold_what_is_shown_in_the_pixels_of_the_files(page, photo_fil
     stored.save(tmp_path / "side.png", exif=exif)
     page.locator("#photo-a input").set_input_files(tmp_path / "side.png")
     page.locator("#photo-a").get_by_text(f"{stored.height} × {stored.width}").wait_for()
-    page.wait_for_selector(SHOWN)
+    page.locator("#photo-b input").set_input_files(photo_files[1])
+    page.wait_for_selector(".legend:not([hidden])")
     size = page.evaluate(
         "async () => { const image = new Image(); image.src = matchkernel.urls[0]; await image.decode();"
         " return [image.width, image.height]; }"
@@ -509,6 +536,49 @@ def test_the_strip_chooses_and_moving_the_second_patch_draws_the_curve(page, ser
     assert max(shown.values()) < 1
     page.get_by_role("button", name="Back to the match").click()
     page.get_by_role("row", name="dual, both halves 1.000").wait_for()
+
+
+def test_a_mean_over_matches_says_which_half_loses_more(page, served):
+    page.locator("#tab-inside").click()
+    page.wait_for_selector("#curve-values tr")
+    page.get_by_text("One match can mislead").wait_for()
+    page.locator("#inside-mean").select_option("20 matches that agree, mean")
+    set_slider(page, "#sliders .slider:nth-of-type(2) input", 4.8)
+    said = page.locator("#curve-words").filter(has_text="Mean of 20 matches that agree: ")
+    said.wait_for()
+    regions = page.evaluate(
+        """() => { const { found, shown } = matchkernel.panels[0], { frames_a, frames_b, pairs, agrees } = found.arrays;
+          const right = shown.filter((i) => agrees.data[i]), row = ({ data }, k) => [...data.slice(6 * k, 6 * k + 6)];
+          return [...Array(20).keys()].map((k) => right[Math.round(k * (right.length - 1) / 19)])
+            .map((i) => [row(frames_a, pairs.data[2 * i]), row(frames_b, pairs.data[2 * i + 1])]); }"""
+    )
+    a, b = served.explorer.pair
+    losses = {"polar": [], "Cartesian": []}
+    for first, second in regions:
+        cosines, steps, _ = served.explorer.inspector.curve(
+            a, Region(*first), b, Region(*second), "right", PatchChange(), "dual"
+        )
+        at = int(np.abs(steps - 4.8).argmin())
+        for system, found in losses.items():
+            found.append(cosines[f"dual, {system} half"][20] - cosines[f"dual, {system} half"][at])
+    more = np.subtract(losses["polar"], losses["Cartesian"])
+    error = more.std(ddof=1) / np.sqrt(20)
+    verdict = "no clear difference"
+    if abs(more.mean()) > 2 * error:
+        verdict = f"the {'polar' if more.mean() > 0 else 'Cartesian'} half loses more"
+    numbers = re.findall(r"-?\d\.\d{3}", said.inner_text())
+    expected = [np.mean(losses["polar"]), np.mean(losses["Cartesian"]), more.mean(), error]
+    assert [float(number) for number in numbers] == pytest.approx(expected, abs=2e-3)
+    assert verdict in said.inner_text()
+
+
+def test_the_sliders_lie_under_the_patches_beside_the_maps(page):
+    page.locator("#tab-inside").click()
+    page.wait_for_selector("#curve-values tr")
+    boxes = [page.locator(selector).bounding_box() for selector in ("#inside-patch-b", "#sliders", "#maps")]
+    assert boxes[1]["y"] + boxes[1]["height"] < 900  # all in sight
+    assert boxes[1]["y"] - (boxes[0]["y"] + boxes[0]["height"]) < 150
+    assert boxes[2]["x"] > boxes[1]["x"] + boxes[1]["width"]
 
 
 def test_the_page_is_used_by_keyboard_and_told_to_a_screen_reader(page):

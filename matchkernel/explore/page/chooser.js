@@ -5,6 +5,7 @@ const KEY = "matchkernel photos";
 
 export class Chooser {
   photos = [null, null];
+  #last = Promise.resolve();
 
   /** changed(photos, urls) is called with new photos, either may be null; say(text) with what goes wrong. */
   constructor(source, facts, { changed, say }) {
@@ -50,15 +51,21 @@ export class Chooser {
     return Number(stage.classList.contains("stacked") ? event.clientY > top + height / 2 : event.clientX > left + width / 2);
   }
 
-  async upload(side, file) {
+  /** One after the other: a new A empties B, which may have come with it. */
+  upload(side, file) {
+    return this.#last = this.#last.then(() => this.#upload(side, file));
+  }
+
+  async #upload(side, file) {
     const limit = this.facts.upload_bytes;
     if (file.size > limit) return this.say(`${file.name}: larger than ${limit / 2 ** 20} MiB, which is the limit`);
     this.boxes[side].querySelector(".name").textContent = `${file.name} …`;
     try {
       const photo = await this.source.upload(file);
       this.say("");
-      // An own photo is not compared with one of the sample.
-      this.set(this.photos.map((old, k) => (k === side ? photo : old?.sample ? null : old)));
+      // Nobody asked for a new A with the old B, or for an own photo with one of the sample.
+      const isNew = !side && this.photos[0];
+      this.set(this.photos.map((old, k) => (k === side ? photo : isNew || old?.sample ? null : old)));
     } catch (error) {
       this.say(error.message.replace("this file", file.name));
       this.#name();

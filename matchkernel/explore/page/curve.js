@@ -18,9 +18,9 @@ export function lineMark(number) {
 }
 
 /** Draw curves with a mark at one value; names: of all lines, in the order of their colours. */
-export function drawCurve(canvas, { values, cosines, unit }, value, names) {
+export function drawCurve(canvas, { values, cosines }, value, names) {
   const ratio = window.devicePixelRatio || 1;
-  const [width, height] = [canvas.clientWidth || 640, canvas.clientHeight || 320];
+  const { clientWidth: width, clientHeight: height } = canvas;
   Object.assign(canvas, { width: Math.round(width * ratio), height: Math.round(height * ratio) });
   const context = canvas.getContext("2d");
   const colours = themeColours();
@@ -36,14 +36,11 @@ export function drawCurve(canvas, { values, cosines, unit }, value, names) {
   context.strokeStyle = colours.rule;
   context.textAlign = "right";
   for (let v = low; v <= 1.001; v += 0.2) {
-    context.beginPath();
-    context.moveTo(left, y(v));
-    context.lineTo(right, y(v));
-    context.stroke();
+    context.stroke(new Path2D(`M${left} ${y(v)}H${right}`));
     context.fillText(v.toFixed(1).replace("-0.0", "0.0"), left - 6, y(v) + 4);
   }
   context.textAlign = "center";
-  for (const v of [first, first / 2, 0, last / 2, last]) context.fillText(`${Number(v.toFixed(2))}${unit}`, x(v), bottom + 20);
+  for (const v of [first, first / 2, 0, last / 2, last]) context.fillText(Number(v.toFixed(2)), x(v), bottom + 20);
   names.forEach((name, number) => {
     const line = cosines[name];
     if (!line) return;
@@ -57,8 +54,5 @@ export function drawCurve(canvas, { values, cosines, unit }, value, names) {
   context.setLineDash([]);
   context.strokeStyle = colours.text;
   context.lineWidth = 1;
-  context.beginPath();
-  context.moveTo(x(value), top);
-  context.lineTo(x(value), bottom);
-  context.stroke();
+  context.stroke(new Path2D(`M${x(value)} ${top}V${bottom}`));
 }

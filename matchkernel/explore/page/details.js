@@ -64,7 +64,7 @@ export function showDetails(place, found, match, patches, { inside, step, button
   place.replaceChildren(
     heading(`Match ${count(at)} of ${count(of)}`, model, step, ...buttons, button("Look inside", inside, { id: "look-inside" })),
     element("p", { className: `fit ${kind}`, role: "status" }, element("strong", {}, `${fit.title} `), fit.text),
-    fit.fits === null ? "" : element("p", "note", "Yellow: this match. White, dashed: where the others allow it."),
+    element("p", "note", `Yellow: this match; rings: its next best.${fit.fits === null ? "" : " White, dashed: where the others allow it."}`),
     element("div", "pair", patchFigure(patches[0], a, 128, "patch A"), patchFigure(patches[1], b, 128, "patch B"), numbers),
     element("p", "why", element("b", {}, "Why was it matched? "), whyMatched(found, match).join(" ")),
     element("div", "all-rivals", rivalFigures("B", patches[1], rivals_b, rivals_b_distances, match), rivalFigures("A", patches[0], rivals_a, rivals_a_distances, match)),

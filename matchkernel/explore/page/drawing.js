@@ -1,4 +1,6 @@
 // Photos and matches on a canvas.
+import { allowed } from "./words.js";
+
 const GAP = 12;
 const LINES_DRAWN = 300;  // of more matches only the points are drawn: lines would hide the photos
 
@@ -32,27 +34,37 @@ export function endsOf(layout, { arrays: { frames_a, frames_b, pairs } }, match)
   });
 }
 
-const SHADE_SIDE = 96;
+const SHADE_SIDE = 48;
+const LIT = 4;  // of its pixels around a match
 
 /** For each photo a small picture that is dark where no match of the list lies. */
 export function shadesOf(photos, found, matches) {
-  return photos.map(({ width, height }, side) => {
-    const scale = SHADE_SIDE / Math.max(width, height);
-    const canvas = new OffscreenCanvas(Math.ceil(width * scale), Math.ceil(height * scale));
-    const context = canvas.getContext("2d");
-    context.fillStyle = "rgba(0, 0, 0, 0.62)";
-    context.fillRect(0, 0, canvas.width, canvas.height);
-    context.globalCompositeOperation = "destination-out";
-    context.fillStyle = "rgba(0, 0, 0, 0.5)";  // a single match does not light its surroundings up, several do
-    const frames = found.arrays[side ? "frames_b" : "frames_a"];
+  return photos.map((photo, side) => {
+    const scale = SHADE_SIDE / Math.max(photo.width, photo.height);
+    const [width, height] = [Math.ceil(photo.width * scale), Math.ceil(photo.height * scale)];
+    const dark = new Float32Array(width * height).fill(0.62 * 255);
+    const { data } = found.arrays[side ? "frames_b" : "frames_a"];
     for (const match of matches) {
-      const index = found.arrays.pairs.data[2 * match + side];
-      context.beginPath();
-      context.arc(frames.data[6 * index] * scale, frames.data[6 * index + 1] * scale, 7, 0, 7);
-      context.fill();
+      const k = 6 * found.arrays.pairs.data[2 * match + side];
+      const [x, y] = [data[k] * scale, data[k + 1] * scale];
+      for (let row = Math.max(0, Math.ceil(y - LIT)); row < Math.min(height, y + LIT); row++) {
+        for (let column = Math.max(0, Math.ceil(x - LIT)); column < Math.min(width, x + LIT); column++) {
+          const far = ((row - y) ** 2 + (column - x) ** 2) / LIT ** 2;
+          if (far < 1) dark[row * width + column] *= 0.4 + 0.6 * far;  // several matches light a place up
+        }
+      }
     }
-    return canvas;
+    return pictureOf(width, height, dark, (value) => value << 24);
   });
+}
+
+/** A picture of values, each of which has a pixel's four bytes. */
+function pictureOf(width, height, values, pixel) {
+  const image = new ImageData(width, height);
+  new Uint32Array(image.data.buffer).set(values.map(pixel));
+  const canvas = new OffscreenCanvas(width, height);
+  canvas.getContext("2d").putImageData(image, 0, 0);
+  return canvas;
 }
 
 /** Draw photos, the drawn matches, and one of them highlighted. view: { scale, x, y }. */
@@ -91,44 +103,61 @@ export function drawMatches(context, { layout, images, photos, shades, found, dr
   if (marked !== null) drawMarked(context, layout, photos, found, marked, onScreen, view, colours);
 }
 
-function drawMarked(context, layout, photos, found, match, onScreen, view, colours) {
-  const [from, to] = endsOf(layout, found, match).map(onScreen);
-  drawExpected(context, layout, photos[1], found, match, onScreen, colours);
-  for (const [style, width] of [["#000", 5], [colours.marked, 2.5]]) {
-    context.strokeStyle = style;
-    context.lineWidth = width;
-    context.beginPath();
-    context.moveTo(from.x, from.y);
-    context.lineTo(to.x, to.y);
-    for (const side of [0, 1]) {
-      const frames = found.arrays[side ? "frames_b" : "frames_a"];
-      const index = found.arrays.pairs.data[2 * match + side];
-      const [, , xx, xy, yx, yy] = frames.data.subarray(6 * index, 6 * index + 6);
-      const centre = side ? to : from;
-      const size = layout.sides[side].scale * view.scale;
-      [[-1, -1], [1, -1], [1, 1], [-1, 1]].forEach(([u, v], corner) => {
-        const place = [centre.x + (xx * u + xy * v) * size, centre.y + (yx * u + yy * v) * size];
-        if (corner) context.lineTo(...place);
-        else context.moveTo(...place);
-      });
-      context.closePath();
-      context.moveTo(centre.x, centre.y);  // the patch's x axis, which shows its rotation
-      context.lineTo(centre.x + xx * size, centre.y + yx * size);
-    }
-    context.stroke();
+/** A path in a colour, seen on dark and bright; dash: of its colour. */
+export function outlined(context, path, colour, width, dash = []) {
+  for (const [strokeStyle, lineWidth, pattern] of [["#000", 2.1 * width, []], [colour, width, dash]]) {
+    Object.assign(context, { strokeStyle, lineWidth });
+    context.setLineDash(pattern);
+    context.stroke(path);
   }
+  context.setLineDash([]);
+}
+
+function drawMarked(context, layout, photos, found, match, onScreen, view, colours) {
+  const ends = endsOf(layout, found, match).map(onScreen);
+  drawExpected(context, layout, photos[1], found, match, onScreen);
+  const path = new Path2D(`M${ends[0].x} ${ends[0].y}L${ends[1].x} ${ends[1].y}`);
+  [found.arrays.frames_a, found.arrays.frames_b].forEach(({ data }, side) => {
+    const k = 6 * found.arrays.pairs.data[2 * match + side];
+    const [xx, xy, yx, yy] = data.subarray(k + 2, k + 6).map((value) => value * layout.sides[side].scale * view.scale);
+    const { x, y } = ends[side];
+    const corners = [[-1, -1], [1, -1], [1, 1], [-1, 1]].map(([u, v]) => [x + xx * u + xy * v, y + yx * u + yy * v]);
+    path.addPath(new Path2D(`M${corners.join("L")}ZM${x} ${y}l${xx} ${yx}`));  // with its x axis, which shows how it is turned
+  });
+  outlined(context, path, colours.marked, 2.5);
+  drawRivals(context, layout, found, match, onScreen, colours);
+}
+
+/** Rings where the next best of a match lie, with their difference. */
+function drawRivals(context, layout, { arrays }, match, onScreen, colours) {
+  context.font = "12px system-ui, sans-serif";
+  ["a", "b"].forEach((letter, side) => {
+    const { shape: [, many], data } = arrays[`rivals_${letter}`];
+    for (let k = 0; k < many; k++) {
+      const difference = arrays[`rivals_${letter}_distances`].data[many * match + k];
+      if (difference >= 2) continue;
+      const at = 6 * data[many * match + k];
+      const { x, y } = onScreen(placed(layout, side, ...arrays[`frames_${letter}`].data.subarray(at, at + 2)));
+      const ring = new Path2D();
+      ring.arc(x, y, 7, 0, 7);
+      outlined(context, ring, colours.marked, 2);
+      const label = [difference.toFixed(3), x + 11, y - 2 + 13 * k];
+      context.lineWidth = 3;
+      context.strokeStyle = "#000";
+      context.strokeText(...label);
+      context.fillStyle = colours.marked;
+      context.fillText(...label);
+    }
+  });
 }
 
 /** Where the other matches expect the match in B: a ring for a homography, a dashed line for a fundamental matrix. */
-function drawExpected(context, layout, photo, found, match, onScreen, colours) {
-  const { geometry, matrix } = found.facts;
+function drawExpected(context, layout, photo, found, match, onScreen) {
+  const { geometry } = found.facts;
   if (!geometry) return;
-  const { data } = found.arrays.frames_a;
-  const k = 6 * found.arrays.pairs.data[2 * match];
-  const [u, v, w] = matrix.map((row) => row[0] * data[k] + row[1] * data[k + 1] + row[2]);
+  const [u, v, w] = allowed(found, match);
   const path = new Path2D();
   if (geometry === "homography") {
-    if (!(Math.abs(w) > 1e-9)) return;
     const { x, y } = onScreen(placed(layout, 1, u / w, v / w));
     path.arc(x, y, 9, 0, 7);
   } else {
@@ -145,13 +174,7 @@ function drawExpected(context, layout, photo, found, match, onScreen, colours) {
   context.beginPath();
   context.rect(corner.x, corner.y, opposite.x - corner.x, opposite.y - corner.y);
   context.clip();
-  for (const [style, width, dash] of [["#000", 4, []], ["#ffffff", 1.8, [7, 5]]]) {
-    context.setLineDash(dash);
-    context.strokeStyle = style;
-    context.lineWidth = width;
-    context.globalAlpha = dash.length ? 1 : 0.45;
-    context.stroke(path);
-  }
+  outlined(context, path, "#fff", 1.8, [7, 5]);
   context.restore();
 }
 
@@ -177,14 +200,10 @@ function distanceToLine(place, [x0, y0], [x1, y1]) {
 /** Draw row `index` of (K, 32, 32) gray patches over a whole canvas, pixels sharp. */
 export function drawPatch(canvas, patches, index) {
   const side = patches.shape[1];
-  const image = new ImageData(side, side);
-  const gray = patches.data.subarray(index * side * side, (index + 1) * side * side);
-  gray.forEach((value, k) => image.data.set([value, value, value, 255], 4 * k));
-  const small = new OffscreenCanvas(side, side);
-  small.getContext("2d").putImageData(image, 0, 0);
+  const gray = Uint32Array.from(patches.data.subarray(index * side * side, (index + 1) * side * side));
   const context = canvas.getContext("2d");
   context.imageSmoothingEnabled = false;
-  context.drawImage(small, 0, 0, canvas.width, canvas.height);
+  context.drawImage(pictureOf(side, side, gray, (value) => value * 0x10101 | 255 << 24), 0, 0, canvas.width, canvas.height);
 }
 
 export function themeColours() {

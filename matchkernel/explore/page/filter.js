@@ -19,7 +19,7 @@ export function agreeing(found, shown) {
 }
 
 /** At most `amount` of the list, evenly chosen. */
-function evenly(list, amount) {
+export function evenly(list, amount) {
   if (list.length <= amount) return list;
   return Array.from({ length: amount }, (_, k) => list[Math.round((k * (list.length - 1)) / Math.max(amount - 1, 1))]);
 }

@@ -1,8 +1,9 @@
 // Inside a pair of patches: similarity maps of a position, and what moving the second patch does.
 import { drawCurve, lineMark } from "./curve.js";
-import { drawPatch } from "./drawing.js";
+import { drawPatch, outlined } from "./drawing.js";
 import { button, element, find } from "./details.js";
 import { FilmStrip } from "./film.js";
+import { agreeing, evenly } from "./filter.js";
 import { drawCross, drawMap, drawSystem, mapOf } from "./maps.js";
 import { regionOf } from "./source.js";
 import { count, fitOf } from "./words.js";
@@ -12,6 +13,7 @@ const STILL = { turn: 0, right: 0, down: 0, octaves: 0 };
 const STRIDE = 4;
 const ROOTSIFT = "RootSIFT";  // a curve without a network
 const OTHERS = { match: "its match", next: "the next best in B", same: "patch A itself" };
+const MANY = 20;  // matches of a mean
 const ASKS = {  // by the first word of a view's part
   polar: "expects it at the same distance from the centre and the same angle; gives way along rays, and along rings, more further out",
   Cartesian: "expects it at the same x and y; gives way along the axes, equally everywhere",
@@ -19,15 +21,12 @@ const ASKS = {  // by the first word of a view's part
   fully: "no coordinates: it learned a weight for every place",
 };
 
-/** As PatchChange.apply of inside.py. */
-function movedRegion(region, { turn, right, down, octaves }) {
-  const [angle, scale, pixel] = [(turn * Math.PI) / 180, 2 ** octaves, 2 / 32];
-  const [c, s] = [scale * Math.cos(angle), scale * Math.sin(angle)];
-  const { x, y, xx, xy, yx, yy } = region;
-  return {
-    x: x + (xx * right + xy * down) * pixel, y: y + (yx * right + yy * down) * pixel,
-    xx: xx * c + xy * s, xy: xy * c - xx * s, yx: yx * c + yy * s, yy: yy * c - yx * s,
-  };
+/** Mean and standard error of those that are finite. */
+function meanOf(numbers) {
+  const known = numbers.filter(Number.isFinite);
+  const mean = known.reduce((sum, number) => sum + number / known.length, 0);
+  const squares = known.reduce((sum, number) => sum + (number - mean) ** 2, 0);
+  return [known.length ? mean : NaN, Math.sqrt(squares / (known.length - 1) / known.length)];
 }
 
 /** "dual, polar half" -> "polar half" */
@@ -59,8 +58,10 @@ export class InsidePage {
     });
     this.chooseB = find("inside-b");
     [this.patchA, this.patchB] = [find("inside-patch-a"), find("inside-patch-b")];
-    this.chooseB.replaceChildren(...Object.entries(OTHERS).map(([value, textContent]) => element("option", { value, textContent })));
+    this.chooseB.replaceChildren(...Object.entries(OTHERS).map(([value, text]) => new Option(text, value)));
     this.chooseB.addEventListener("change", () => this.#changed());
+    this.chooseMean = find("inside-mean");
+    this.chooseMean.addEventListener("change", () => this.#loadCurve());
     this.patchA.addEventListener("pointerdown", (event) => this.#pointed(event));
     this.patchA.addEventListener("pointermove", (event) => event.buttons && this.#pointed(event));
     this.patchA.addEventListener("keydown", (event) => this.#key(event));
@@ -122,16 +123,13 @@ export class InsidePage {
     return this.#changed();
   }
 
-  #end(side) {
+  #ends(match = this.#match) {
     const { frames_a, frames_b, pairs, rivals_b } = this.#found.arrays;
-    const choice = side ? this.chooseB.value : "same";
-    const own = choice === "same" ? 0 : 1;
-    const index = choice === "next" ? rivals_b.data[rivals_b.shape[1] * this.#match] : pairs.data[2 * this.#match + own];
-    return { photo: this.#found.facts.photos[own], side: own, index, region: regionOf(own ? frames_b : frames_a, index) };
-  }
-
-  #ends() {
-    return [this.#end(0), this.#end(1)];
+    return ["same", this.chooseB.value].map((choice) => {
+      const side = choice === "same" ? 0 : 1;
+      const index = choice === "next" ? rivals_b.data[rivals_b.shape[1] * match] : pairs.data[2 * match + side];
+      return { photo: this.#found.facts.photos[side], side, index, region: regionOf(side ? frames_b : frames_a, index) };
+    });
   }
 
   #changed() {
@@ -144,11 +142,10 @@ export class InsidePage {
   async #load() {
     const number = ++this.#asked;
     const [a, b] = this.#ends();
-    const moved = this.source.live ? { ...b, region: movedRegion(b.region, this.#moved) } : b;
     const views = {};
     try {
       const show = async (model) => {
-        const maps = await this.source.maps(a, moved, model, this.#match, this.#found.facts.number);
+        const maps = await this.source.maps(a, b, this.#moved, model, this.#match, this.#found.facts.number);
         if (number !== this.#asked) return;
         this.#maps = { views: Object.assign(views, maps.views), pair: maps.pair };
         this.#position ??= this.#n() + Math.floor(0.7 * this.#n());  // off the centre, where rings and rays differ from a grid
@@ -169,11 +166,10 @@ export class InsidePage {
 
   draw() {
     if (!this.#maps) return;
-    const [a, b] = this.#ends();
     const n = this.#n();
-    drawPatch(this.patchA, this.#patches[0], a.index);
+    drawPatch(this.patchA, this.#patches[0], this.#ends()[0].index);
     this.#drawPosition(n);
-    this.#drawPatchB(b);
+    this.#drawPatchB();
     for (const [name, stored] of Object.entries(this.#maps.views)) this.#drawMap(name, mapOf(stored, this.#maps.pair, this.#position), n);
   }
 
@@ -187,7 +183,8 @@ export class InsidePage {
     canvas.ariaLabel = `Similarity map of ${name}: brightest at row ${Math.floor(best / n) + 1}, column ${(best % n) + 1}`;
   }
 
-  #drawPatchB(b) {
+  #drawPatchB() {
+    const b = this.#ends()[1];
     const curve = this.#curve();
     const isMoved = Object.values(this.#moved).some((value) => value !== 0);
     if (isMoved && curve?.patches) drawPatch(this.patchB, curve.patches, this.#step(curve));
@@ -199,14 +196,9 @@ export class InsidePage {
   #drawPosition(n) {
     const [row, column] = [Math.floor(this.#position / n), this.#position % n];
     const pixel = this.patchA.width / (STRIDE * n);
-    const half = (this.facts.receptive_field / 2) * pixel;
-    const [x, y] = [(STRIDE * column + 0.5) * pixel, (STRIDE * row + 0.5) * pixel];
-    const context = this.patchA.getContext("2d");
-    context.strokeStyle = "#ffb000";
-    context.lineWidth = 1.5;
-    context.setLineDash([4, 4]);
-    context.strokeRect(x - half, y - half, 2 * half, 2 * half);
-    context.setLineDash([]);
+    const seen = this.facts.receptive_field * pixel;
+    const [x, y] = [(STRIDE * column + 0.5) * pixel, (STRIDE * row + 0.5) * pixel].map((middle) => middle - seen / 2);
+    outlined(this.patchA.getContext("2d"), new Path2D(`M${x} ${y}h${seen}v${seen}h${-seen}z`), "#ffb000", 1.5, [4, 4]);
     drawCross(this.patchA, this.#position, n, "#ffb000");
     find("inside-position").textContent = `p = row ${row + 1}, column ${column + 1} of ${n} × ${n}; dashed: what it sees`;
   }
@@ -233,11 +225,8 @@ export class InsidePage {
     this.draw();
   }
 
-  // Moving patch B: the curve along a slider is asked for once, with the other sliders where they are.
-
   #curveKey() {
-    const [a, b] = this.#ends();
-    return JSON.stringify([this.#found.facts.photos.map(({ id }) => id), this.models, a.side, a.index, b.side, b.index, this.#along, this.#fixed()]);
+    return JSON.stringify([this.#match, this.chooseB.value, this.chooseMean.value, this.#along, this.#fixed()]);
   }
 
   #fixed() {
@@ -249,17 +238,20 @@ export class InsidePage {
   }
 
   async #loadCurve() {
-    const key = this.#curveKey();
     if (!this.#curve()) {
-      const [a, b] = this.#ends();
-      const curve = this.#loadedCurve = { key, cosines: {}, unit: CHANGES[this.#along][1] };
+      const matches = this.chooseMean.value ? evenly(agreeing(this.#found, this.#shown), MANY) : [this.#match];
+      const curve = this.#loadedCurve = { key: this.#curveKey(), of: matches.length, lines: {} };  // lines[view][match]
       try {
-        await Promise.all([...this.models, ROOTSIFT].map(async (model) => {
-          const { facts, arrays } = await this.source.curve(a, b, this.#along, this.#fixed(), model);
-          for (const name of facts.views) curve.cosines[name] = arrays[name].data;
-          Object.assign(curve, { values: arrays.values.data, patches: arrays.patches });
-          if (this.#curve() === curve) this.#drawCurve();
-        }));
+        for (const match of new Set([this.#match, ...matches])) {
+          const [a, b] = this.#ends(match);
+          await Promise.all([...this.models, ROOTSIFT].map(async (model) => {
+            const { facts, arrays } = await this.source.curve(a, b, this.#along, this.#fixed(), model);
+            if (match === this.#match) Object.assign(curve, { values: arrays.values.data, patches: arrays.patches });
+            if (matches.includes(match)) for (const name of facts.views) (curve.lines[name] ??= []).push(arrays[name].data);
+            if (this.#curve() === curve) this.#drawCurve();
+          }));
+          if (this.#curve() !== curve) return;
+        }
       } catch (error) {
         if (this.#loadedCurve === curve) this.#loadedCurve = null;
         this.fail(error.message);
@@ -267,27 +259,39 @@ export class InsidePage {
       }
     }
     this.#drawCurve();
-    if (this.#maps) this.#drawPatchB(this.#end(1));
   }
 
-  #step(curve) {
-    const value = this.#moved[this.#along];
-    return curve.values.reduce((best, v, k) => (Math.abs(v - value) < Math.abs(curve.values[best] - value) ? k : best), 0);
+  #step({ values }) {
+    return Math.round(((this.#moved[this.#along] / values.at(-1) + 1) / 2) * (values.length - 1));
   }
 
   #drawCurve() {
+    if (this.#maps) this.#drawPatchB();
     const curve = this.#curve();
     const canvas = find("curve");
     if (!curve?.values || !canvas.clientWidth) return;
     const names = [...this.#views, ROOTSIFT];
-    drawCurve(canvas, curve, this.#moved[this.#along], names);
     const step = this.#step(curve);
+    curve.cosines = Object.fromEntries(Object.entries(curve.lines).map(([name, lines]) => [
+      name, lines[0].map((_, k) => meanOf(lines.map((line) => line[k]))[0])]));
+    drawCurve(canvas, curve, this.#moved[this.#along], names);
     const rows = names.map((name, number) => {
       const cosine = curve.cosines[name]?.[step];
       return element("tr", {}, element("th", {}, lineMark(number), name), element("td", {}, Number.isFinite(cosine) ? cosine.toFixed(3) : "–"));
     });
-    find("curve-values").replaceChildren(element("caption", {}, "similarity (cosine) now"), ...rows);
-    find("curve-words").textContent = `similarity of patch A and the moved patch B (1: the same), along “${CHANGES[this.#along][0]}”`;
+    find("curve-values").replaceChildren(element("caption", {}, "cosine similarity now"), ...rows);
+    find("curve-words").textContent = `Similarity (1: the same) along “${CHANGES[this.#along][0]}”. ${this.chooseMean.value ? this.#lostBy(curve, step) : "One match can mislead: see the mean."}`;
+  }
+
+  /** Which half loses more between the middle of a slider and where it stands, as a mean over matches. */
+  #lostBy({ lines, of, values }, step) {
+    const [polar, cartesian] = ["polar", "Cartesian"].map((system) => (lines[`dual, ${system} half`] ?? []).map((line) => line[(values.length - 1) / 2] - line[step]));
+    if (of < 2) return "A mean needs matches that agree.";
+    if (polar.length < of) return `Mean of ${polar.length} of ${of} matches so far.`;
+    const [more, error] = meanOf(polar.map((loss, k) => loss - cartesian[k]));
+    const [p, c] = [polar, cartesian].map((losses) => meanOf(losses)[0].toFixed(3));
+    const verdict = Math.abs(more) <= 2 * error ? "no clear difference" : `the ${more > 0 ? "polar" : "Cartesian"} half loses more`;
+    return `Mean of ${of} matches that agree: moved so, the polar half of dual loses ${p}, the Cartesian half ${c}: ${verdict} (${more.toFixed(3)} ± ${error.toFixed(3)}).`;
   }
 
   #slid(name, value) {
@@ -296,7 +300,6 @@ export class InsidePage {
     this.#showSliders();
     if (!this.#found) return;
     this.#drawCurve();
-    if (this.#maps) this.#drawPatchB(this.#end(1));
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => Promise.all([this.#loadCurve(), this.#load()]), 60);
   }

@@ -7,7 +7,9 @@ import { openSource } from "./source.js";
 import { count } from "./words.js";
 
 const TABS = ["match", "inside", "results"];
-const PACE = "matchkernel pace";
+// Seconds per million pixels ("points"), and of each model per 1,000 points, until they are known.
+const PACE = { points: 0.8 };
+const MODEL_PACE = 0.5;
 
 function say(text) {
   const message = find("message");
@@ -24,33 +26,10 @@ async function attempt(work) {
   }
 }
 
-/** Seconds per million pixels ("points"), and per 1,000 points of each model: what they took last time here. */
-class Pace {
-  #known = {};
-
-  constructor() {
-    try {
-      this.#known = JSON.parse(localStorage.getItem(PACE)) ?? {};
-    } catch { /* no storage */ }
-  }
-
-  seconds(name, amount, otherwise) {
-    return amount * (this.#known[name] || otherwise);
-  }
-
-  learn(name, amount, seconds) {
-    this.#known[name] = seconds / (amount || 1);
-    try {
-      localStorage.setItem(PACE, JSON.stringify(this.#known));
-    } catch { /* no storage: the next page begins with a guess */ }
-  }
-}
-
 class Page {
   photos = [null, null];
   panels = [];
   last = null;  // { panel, match } whose details are shown
-  #pace = new Pace();
 
   constructor(source, facts) {
     Object.assign(this, { source, facts });
@@ -82,7 +61,7 @@ class Page {
   }
 
   #prepareSettings() {
-    find("filter").replaceChildren(...this.facts.filters.map((name) => element("option", { value: name, textContent: name })));
+    find("filter").replaceChildren(...this.facts.filters.map((name) => new Option(name)));
     find("filter").value = "ratio";
     find("filter").addEventListener("change", () => this.matchAll());
     const points = find("keypoints");
@@ -144,12 +123,6 @@ class Page {
       this.match(panel);
     }
     find("work").classList.toggle("two", number > 1);
-    this.#nameSettings();
-  }
-
-  #nameSettings() {
-    const models = this.panels.map((panel) => panel.model.value).join(" and ");
-    find("settings").textContent = this.source.live ? `${models}, ${find("filter").value}, ${count(Number(find("keypoints").value))} points` : models;
   }
 
   matchAll() {
@@ -158,7 +131,6 @@ class Page {
 
   /** Find points, then compare them: two waits, each with its words. */
   async match(panel) {
-    this.#nameSettings();
     if (!this.photos.every(Boolean)) return;
     const number = ++panel.asked;
     const { photos } = this;
@@ -172,7 +144,7 @@ class Page {
       if (panel.asked !== number) return;
       found.facts.photos = photos;
       const points = (found.arrays.frames_a.shape[0] + found.arrays.frames_b.shape[0]) / 1000;
-      if (found.facts.seconds > 0.2 && performance.now() - start > 200) this.#pace.learn(fields.model, points, found.facts.seconds);
+      if (found.facts.seconds > 0.2 && performance.now() - start > 200) PACE[fields.model] = found.facts.seconds / (points || 1);
       panel.show(found);
       say("");
       if (!this.last || this.last.panel === panel) this.#start();
@@ -187,10 +159,10 @@ class Page {
     const millions = photos.reduce((sum, { width, height }) => sum + (width * height) / 1e6, 0);
     const isNew = photos.some((photo) => !this.source.hasPatches(photo, keypoints));
     const start = performance.now();
-    if (isNew) panel.wait("Finding points", this.#pace.seconds("points", millions, 0.8));
+    if (isNew) panel.wait("Finding points", millions * PACE.points);
     const points = (await Promise.all(photos.map((photo) => this.source.patches(photo, keypoints)))).map(({ shape }) => shape[0]);
-    if (isNew) this.#pace.learn("points", millions, (performance.now() - start) / 1000);
-    if (isAsked()) panel.wait(`Comparing ${points.map(count).join(" and ")} points`, this.#pace.seconds(model, (points[0] + points[1]) / 1000, 0.5));
+    if (isNew) PACE.points = (performance.now() - start) / 1000 / millions;
+    if (isAsked()) panel.wait(`Comparing ${points.map(count).join(" and ")} points`, ((points[0] + points[1]) / 1000) * (PACE[model] ?? MODEL_PACE));
   }
 
   #start() {
@@ -244,7 +216,7 @@ class Page {
 async function begin() {
   const source = await openSource();
   const facts = await source.facts();
-  const page = window.matchkernel = new Page(source, facts);  // a name for tests and the console
+  const page = window.matchkernel = new Page(source, facts);  // for tests and the console
   find("panels").replaceChildren();
   page.setPanels(facts.starts?.length ?? 1);
   if (source.live && await page.chooser.restore()) return;

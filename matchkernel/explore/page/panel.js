@@ -40,14 +40,13 @@ export class Panel {
   #layout = null;
   #drawing = 0;
   #fitted = "";  // for what the photos were last fitted
-  #timer = 0;
   #amount = FIRST_LINES;
 
   /** models: names to choose from; ask() when another is chosen, choose(panel, match) when a match is; pick(side) chooses a photo. */
   constructor({ models, model, live, ask, choose, look, pick }) {
     this.choose = choose;
     this.look = look;
-    this.model = element("select", { onchange: ask }, ...models.map((name) => element("option", { value: name, textContent: name })));
+    this.model = element("select", { onchange: ask }, ...models.map((name) => new Option(name)));
     this.model.value = model;
     this.model.disabled = !live;
     this.words = element("p", { className: "verdict", role: "status" });
@@ -58,11 +57,11 @@ export class Panel {
     this.lines = slider("lines", 1, () => this.#setAmount(), 1);
     this.keys = [key("differs", () => this.refilter()), key("agrees", () => this.refilter())];  // as arrays.agrees has them
     this.dim = element("input", { type: "checkbox", checked: true, onchange: () => this.refilter() });
-    this.dimLabel = element("label", { className: "check", title: "Where no match agrees, the photos are dimmed" }, this.dim, " dim the rest");
+    this.dimLabel = element("label", "check", this.dim, " dim where none agrees");
     this.legend = element("div", "legend", this.keys[1].label, this.keys[0].label);
     const files = { JSON: () => asJson(this.found, this.shown), CSV: () => asCsv(this.found, this.shown), PNG: () => asPng(this.#picture()) };
     const saving = element("div", "files", "save these matches: ", ...Object.entries(files).map(([name, make]) => button(
-      name, async () => this.found && offer(`matches-${this.found.facts.model}.${name.toLowerCase()}`, await make()), { title: `Download as ${name}` })));
+      name, async () => this.found && offer(`matches-${this.found.facts.model}.${name.toLowerCase()}`, await make()))));
     this.tools = element("div", "tools", this.lines.label, this.dimLabel, button("whole photos", () => this.fit()), saving);
     this.empty = ["A", "B"].map((name, side) => button(`Choose or drop photo ${name}`, () => pick(side), { className: `empty ${name.toLowerCase()}`, hidden: true }));
     this.stage = element("div", "stage", this.canvas, ...this.empty);
@@ -100,7 +99,6 @@ export class Panel {
   #clear() {
     Object.assign(this, { found: null, shown: [], drawn: [], chosen: null });
     this.#hovered = this.#shades = null;
-    clearInterval(this.#timer);
     this.small.replaceChildren();
     this.legend.hidden = this.tools.hidden = true;
     this.draw();
@@ -108,16 +106,11 @@ export class Panel {
 
   /** Say what is being done, and about how long it takes; what was found before stays until the answer. */
   wait(words, seconds) {
-    clearInterval(this.#timer);
     this.root.dataset.state = "waiting";
-    const bar = element("progress", { max: 1, value: 0, ariaLabel: words });
-    const start = performance.now();
-    this.words.replaceChildren(element("strong", {}, `${words} …`), seconds >= 1 ? ` about ${Math.round(seconds)} s ` : " ", bar);
-    this.#timer = setInterval(() => { bar.value = 1 - Math.exp((start - performance.now()) / (600 * seconds + 300)); }, 100);
+    this.words.replaceChildren(element("strong", {}, `${words} …`), seconds >= 1 ? ` about ${Math.round(seconds)} s ` : " ", element("progress", { ariaLabel: words }));
   }
 
   show(found) {
-    clearInterval(this.#timer);
     this.root.dataset.state = "shown";
     this.found = found;
     this.chosen = this.#hovered = null;
@@ -268,7 +261,7 @@ export class Panel {
 
   #key(event) {
     const moves = { ArrowLeft: [40, 0], ArrowRight: [-40, 0], ArrowUp: [0, 40], ArrowDown: [0, -40] };
-    const actions = { "+": () => this.view.zoom(1.25), "=": () => this.view.zoom(1.25), "-": () => this.view.zoom(0.8), 0: () => this.fit(), Enter: () => this.chosen !== null && this.look() };
+    const actions = { "+": () => this.view.zoom(1.25), "-": () => this.view.zoom(0.8), 0: () => this.fit(), Enter: () => this.chosen !== null && this.look() };
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const move = moves[event.key];
     if (move) event.shiftKey ? this.view.move(...move) : this.step(move[0] + move[1] < 0 ? 1 : -1);

@@ -78,9 +78,9 @@ class LiveSource {
     return this.#patches.get(key);
   }
 
-  /** Similarity maps of a pair of patches: { view: (M, n * n, n * n) } of a model, and which of the M it is. */
-  async maps(a, b, model) {
-    const { arrays } = await askedBundle("/api/maps", { ...pairFields(a, b), model });
+  /** Similarity maps of a pair of patches, B changed: { view: (M, n * n, n * n) } of a model, and which of the M it is. */
+  async maps(a, b, fixed, model) {
+    const { arrays } = await askedBundle("/api/maps", { ...pairFields(a, b), fixed, model });
     return { views: arrays, pair: 0 };
   }
 
@@ -131,7 +131,7 @@ class SavedSource {
     return this.#all.arrays[`patches.${photo.side}`];
   }
 
-  async maps(a, b, model, pair, number) {
+  async maps(a, b, fixed, model, pair, number) {
     const { views } = this.#all.facts.page;
     const own = Object.keys(views).filter((view) => views[view] === model);
     return { views: Object.fromEntries(own.map((view) => [view, this.#all.arrays[`maps${number}.${view}`]])), pair };

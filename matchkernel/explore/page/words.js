@@ -8,7 +8,6 @@ const WEAK_CAUTION = `This yes is weak. Among look-alikes, 17 of 23 yeses with a
 const NEARLY = 9;  // pixels; up to 3 agree
 const CONFUSED = 0.85;  // ratio to the next best
 const MOTIONS = { fundamental: "one camera motion", homography: "one flat scene, or one turn of the camera" };
-const MODELS = { fundamental: "fundamental matrix", homography: "homography" };
 
 export function count(number) {
   return number.toLocaleString("en");
@@ -24,7 +23,7 @@ export function verdictOf(facts, shown, agreeing) {
   const title = kind === "yes" ? "Same scene." : "Perhaps the same scene.";
   const often = kind === "yes" ? "chance practically never gives so many" : "more than chance gives, but places that look alike reach this, too";
   const text = `${count(agreeing)} of ${count(shown)} matches fit ${MOTIONS[facts.geometry]}: ${often}.`;
-  const chance = `In numbers: a ${MODELS[facts.geometry]} (${facts.reason}), significance ${Math.round(facts.significance)}.`;
+  const chance = `In numbers: ${facts.reason}, significance ${Math.round(facts.significance)}.`;
   return { kind, title, text, sure: `${kind === "yes" ? "Chance does not give this." : WEAK_CAUTION} ${CAUTION} Single matches that agree may still join look-alike parts. ${chance}` };
 }
 
@@ -37,23 +36,30 @@ function pixels(value) {
   return value < 10 ? value.toFixed(1) : count(Math.round(value));
 }
 
-/** Whether the line on which the others allow a match misses photo B. */
-function isOutside({ matrix, photos: [, { width, height }] }, { frames_a, pairs }, match) {
+/** Where the others allow a match in B: on the line u x + v y + w = 0, or with a homography at u / w, v / w. */
+export function allowed({ facts: { matrix }, arrays: { frames_a, pairs } }, match) {
   const [x, y] = frames_a.data.subarray(6 * pairs.data[2 * match]);
-  const [u, v, w] = matrix.map((row) => row[0] * x + row[1] * y + row[2]);
+  return matrix.map((row) => row[0] * x + row[1] * y + row[2]);
+}
+
+/** Whether that line misses photo B. */
+function isOutside(found, match) {
+  const { width, height } = found.facts.photos[1];
+  const [u, v, w] = allowed(found, match);
   const sides = [w, w + u * width, w + v * height, w + u * width + v * height];
   return Math.min(...sides) > 0 || Math.max(...sides) < 0;
 }
 
 /** Whether a match fits the others: { fits: true, false or null without a motion, title, text }. */
-export function fitOf({ facts, arrays }, match) {
+export function fitOf(found, match) {
+  const { facts, arrays } = found;
   if (!facts.geometry) return { fits: null, title: "Not known.", text: "No common motion was found, so nothing tells whether this match is right." };
   const place = facts.geometry === "homography" ? "ring" : "line";
   const error = arrays.errors.data[match];
   const fits = arrays.agrees.data[match] === 1;
   const title = fits ? `Agrees${arrays.ratios.data[match] > CONFUSED ? ", but easily confused" : ""}:` : error < NEARLY ? `Does not agree, but near the ${place}:` : "Does not agree, probably wrong:";
   const off = Number.isFinite(error) ? `${pixels(error)} px` : "far";
-  const limit = place === "line" && isOutside(facts, arrays, match) ? ". It passes beside photo B: the true partner is not in it" : fits ? `. Lying on the ${place} does not prove it right` : "; up to 3 px counts as agreeing";
+  const limit = place === "line" && isOutside(found, match) ? ". It passes beside photo B: the true partner is not in it" : fits ? `. Lying on the ${place} does not prove it right` : "; up to 3 px counts as agreeing";
   return { fits, title, text: `in B ${off} from the dashed ${place}, where the others allow it${limit}.` };
 }
 
