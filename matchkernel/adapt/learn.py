@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from matchkernel.adapt.settings import AdaptSettings, Record
+from matchkernel.adapt.settings import ADAPTED, AdaptSettings, Record
 from matchkernel.data.patch_set import PatchSet, open_patch_set
 from matchkernel.errors import ArgumentError
 from matchkernel.report.write import FILES
@@ -63,10 +63,15 @@ def learn(sets: Parts, folder: Path, settings: AdaptSettings, device: str, recor
 
     <folder>/run/best.safetensors are the best weights on validation so far. The record keeps the number of updates and
     how the training ended; `say` is called with the state of the training at every line of its log. With other minutes
-    than before the training begins again, and the report beside the folder, which is of the old one, is removed.
+    than before the training begins again; of what the old one left beside the folder the report is removed, and the
+    weights, which someone may use, get another name.
     """
     if record.get("plan", {}).get("asked", settings.minutes) != settings.minutes:
         say("training again: --minutes has changed")
+        old = folder.parent / ADAPTED
+        if old.exists():
+            kept = old.replace(old.with_name(f"adapted-{record['plan']['minutes']:g}-minutes.safetensors"))
+            say(f"the weights of the training before are kept: {kept}")
         record.forget("plan", "learned", "scores")
         for name in FILES:
             (folder.parent / name).unlink(missing_ok=True)

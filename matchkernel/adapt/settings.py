@@ -9,7 +9,7 @@ from matchkernel.errors import FileError
 from matchkernel.storage.files import read_small_text, write_json
 from matchkernel.storage.settings import check_ranges, setting
 
-RECORD = "adapt.json"
+RECORD, ADAPTED = "adapt.json", "adapted.safetensors"
 
 
 @dataclass(frozen=True)

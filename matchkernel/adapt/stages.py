@@ -24,7 +24,7 @@ from matchkernel.adapt.judge import (
 from matchkernel.adapt.learn import learn, paired_points
 from matchkernel.adapt.limits import calibrate_limits
 from matchkernel.adapt.page import scene_name, write_page
-from matchkernel.adapt.settings import AdaptSettings, Record
+from matchkernel.adapt.settings import ADAPTED, AdaptSettings, Record
 from matchkernel.collection.reconstruct import reconstruct
 from matchkernel.colmap.model import read_reconstruction
 from matchkernel.data.from_colmap import CutSettings, build_parts
@@ -44,7 +44,7 @@ from matchkernel.storage.settings import first_difference
 from matchkernel.storage.work import Progress, Say
 from matchkernel.training.distributed import chosen_device
 
-ADAPTED, RECONSTRUCTION, SETS, TRAINING = "adapted.safetensors", "reconstruction", "sets", "training"
+RECONSTRUCTION, SETS, TRAINING = "reconstruction", "sets", "training"
 PAIRS, MAX_PHOTO_PAIRS = 5000, 40
 ELSEWHERE = SyntheticSettings(points=300, patches=4, seed=7)  # rendered patches: something that no photo shows
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -309,3 +310,5 @@ def _finish(results: Sequence[dict[str, Any]], out: Path | None, as_json: bool, 
             say(f"warning: {result['descriptor']}{f' on {where}' if where else ''}: {warning}")
     target = "" if out is None else f" -> {out if len(paths) > 1 else paths[0]}"
     say(f"{len(results)} result{'s' if len(results) != 1 else ''}{remark}{target}")
+    if out is not None:
+        say(f"as a page of tables and charts: matchkernel report {shlex.quote(str(out))} -o report")

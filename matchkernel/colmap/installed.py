@@ -13,9 +13,10 @@ from matchkernel.errors import ArgumentError, MissingExtraError
 from matchkernel.storage.work import help_of, output_of
 
 CHOICE = "MATCHKERNEL_COLMAP"  # environment variable: pycolmap or program; otherwise pycolmap where it can
+PIP = "pip install 'matchkernel[colmap]' (in a clone: '.[colmap]')"
 INSTALL = (
-    "COLMAP is not installed: pip install 'matchkernel[colmap]' (Linux on x86, macOS, Windows), or its program: on"
-    " Debian and Ubuntu apt-get install colmap (or see colmap.github.io/install.html)"
+    f"COLMAP is not installed: {PIP} on Linux (x86), macOS and Windows, or its program: on Debian and Ubuntu"
+    " apt-get install colmap (or see colmap.github.io/install.html)"
 )
 MAPPERS = {"incremental": "mapper", "global": "global_mapper"}  # what COLMAP calls them
 NEEDED = ("feature_importer", "matches_importer", "mapper", "image_undistorter")  # stages
@@ -56,8 +57,8 @@ def _lacks(command: Command, mapper: str, camera_model: str) -> str:
     """What this COLMAP lacks; empty if nothing."""
     if mapper != "incremental" and not _has_stage(command, MAPPERS[mapper]):
         return (
-            f"the {mapper} mapper needs COLMAP 4 ({_version(command)}): pip install 'matchkernel[colmap]' where there"
-            " are wheels, or leave --mapper out for the usual one"
+            f"the {mapper} mapper needs COLMAP 4 ({_version(command)}): {PIP} where there are wheels, or leave"
+            " --mapper out for the usual one"
         )
     if camera_model not in OLD_CAMERA_MODELS and not _has_camera_model(command, camera_model):
         return f"camera model {camera_model} needs a newer COLMAP ({_version(command)})"

@@ -261,11 +261,14 @@ def test_a_training_is_worth_its_minutes_or_is_not_begun_unasked():
 
 def test_other_minutes_train_again_on_the_same_patches(scene, base, whole, tmp_path, monkeypatch):
     out, said = shutil.copytree(whole.folder, tmp_path / "out"), []
+    before = (out / stages.ADAPTED).read_bytes()
     monkeypatch.setattr(stages, "build_parts", lambda *_, **__: pytest.fail("cut again"))
     with monkeypatch.context() as patch:
         end_before_training(patch)
         assert run(scene, out, base, minutes=7.0) is None
     assert not [path for path in out.iterdir() if path.name.startswith("report.")]  # it was of the old training
+    assert not (out / stages.ADAPTED).exists()  # nor the weights, which someone may use
+    assert (out / "adapted-5-minutes.safetensors").read_bytes() == before
     again = run(scene, out, base, minutes=6.0, say=said.append)
     assert "training for at most 6 minutes" in said
     assert again.learned.steps == 20

@@ -1,6 +1,7 @@
 """COLMAP's program: the installed version, and a made one with the option names of a newer version."""
 
 import os
+import re
 import sys
 from contextlib import nullcontext
 
@@ -91,6 +92,13 @@ def test_every_stage_takes_the_option_of_the_installed_colmap(monkeypatch):
     for stage in ("exhaustive_matcher", "sequential_matcher", "matches_importer"):
         assert on_cpu(find_colmap(), stage) == matching
     assert on_cpu(find_colmap(), "mapper") == ()
+
+
+def test_a_missing_colmap_says_how_to_install_it_from_a_clone(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("MATCHKERNEL_COLMAP", "program")
+    with pytest.raises(MissingExtraError, match=re.escape("(in a clone: '.[colmap]')")):
+        find_colmap()
 
 
 def test_the_global_mapper_of_a_newer_colmap_is_found(newer):
