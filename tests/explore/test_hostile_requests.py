@@ -438,3 +438,17 @@ def test_a_jpeg_of_thousands_of_scans_is_refused_before_it_is_decoded(served, tm
     assert time.process_time() - begun < 5
     path.write_bytes(jpeg_of_scans(50))
     assert read_gray(path).shape == (16, 16)
+
+
+def test_small_answers_are_sent_at_once(served, monkeypatch):
+    """Without TCP_NODELAY each waits 40 ms for the reader to acknowledge its headers."""
+    found, receive = [], connections.Connection.data_received
+
+    def data_received(self, data):
+        found.append(self.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        receive(self, data)
+
+    monkeypatch.setattr(connections.Connection, "data_received", data_received)
+    assert served.ask("GET", "/api/models")[0] == 200
+    assert found
+    assert all(found)
