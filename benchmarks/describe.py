@@ -6,12 +6,15 @@
 Jobs take turns in one run, so that ratios mean something on a busy machine too. With one thread the processor's time is
 counted, and other programs matter little. On a GPU the loss of half precision is measured too, by matching two patches
 of each point of random textures. A profile of a CPU is of onnx-int8: microseconds of every node for one patch, and how
-fast its convolutions are, counted without products that only a form of the graph adds.
+fast its convolutions are, counted without products that only a form of the graph adds. Where there is a C compiler and
+AVX-512 VNNI, what one core could do at most is measured beside it.
 """
 
 import argparse
 import json
 import platform
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -37,7 +40,8 @@ from matchkernel.runtime.graph import INPUT, OUTPUT
 PATCHES, REPEATS = 384, 7
 HARDNET, BATCHES = "kornia HardNet", (16, 32, 96)  # it is compared at its best batch size
 ENGINES = ("torch", "onnx", "onnx-int8")
-NODES, KERNEL = 12, "_kernel_time"  # of the profile: how many are printed, and how their events end
+PROFILED, NODES, KERNEL = 40, 12, "_kernel_time"  # of a profile: turns, nodes that are printed, how their events end
+PEAK = Path(__file__).with_name("vnni_peak.c")
 GPU_PATCHES, SIDE, POINTS, TEXTURES, TEXTURE = 2**19, 32, 8192, 8, 1024
 JITTER = Jitter(shift=0.1, octaves=0.25, degrees=15.0, stretch=0.2)
 
@@ -100,31 +104,62 @@ def cpu_jobs(models: list[str]) -> dict[str, Callable[[], object]]:
 
 
 def profile_on_cpu(models: list[str], numbers_of_threads: list[int]) -> None:
-    """Print the time of every node of onnx-int8, the shortest of REPEATS turns."""
+    """The time of every node of onnx-int8, the shortest of PROFILED turns."""
     print(f"{processor()}; {versions()}")
+    profiles: dict[str, dict[str, Any]] = {}
+    peaks = [peak_of_a_core()]
     for threads in numbers_of_threads:
         print(f"threads: {threads}")
         for name in models:
-            model = matchkernel.load(name)
-            engine: Any = open_engine(model, "onnx-int8", size=SIDE)
-            count = engine.batch_pixels // SIDE**2
-            patches = np.random.default_rng(0).integers(0, 256, (count, 1, SIDE, SIDE)).astype(np.float32)
-            found = node_seconds(engine.content, patches, threads)
-            print(f"  {name}, {count} patches: {sum(found.values()) / count * 1e6:.1f} us a patch")
-            side, products = SIDE, []
-            for inputs, outputs, stride in model.config.convolutions:
-                side //= stride
-                products.append(side**2 * 9 * inputs * outputs)
-            for (node, operator), seconds in sorted(found.items(), key=lambda entry: -entry[1])[:NODES]:
-                speed = ""
-                if operator == "QLinearConv":
-                    rate = count * products[int(node.split("_")[0].split(".")[1])] / seconds / 1e9
-                    speed = f"{rate:5.1f} billion products/s"
-                print(f"    {seconds / count * 1e6:8.2f} us  {operator:18} {node:32} {speed}", flush=True)
+            profiles.setdefault(str(threads), {})[name] = profile = profile_of(name, threads)
+            words = f"{profile['us']:.1f} us a patch, {profile['billion_products_per_s']:.0f} billion products/s"
+            print(f"  {name}, {profile['patches']} patches: {words}")
+            for node, found in list(profile["nodes"].items())[:NODES]:
+                print(f"    {node:40} " + ", ".join(f"{value:8.2f} {key}" for key, value in found.items()), flush=True)
+    peaks.append(peak_of_a_core())
+    print(f"one core at most, before and after: {peaks} billion products/s")
+    machine = platform.machine()
+    name = "describe_profile" + ("" if machine == "x86_64" else f"_{machine}")
+    write_result(name, {"peaks_of_a_core": peaks, "threads": profiles})
+
+
+def peak_of_a_core() -> float | None:
+    """Billions of products of bytes a second by AVX-512 VNNI; None without it or without a C compiler."""
+    compiler = shutil.which("cc")
+    if compiler is None or "avx512_vnni" not in processor():
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "peak"
+        subprocess.run([compiler, "-O2", "-mavx512vnni", PEAK, "-o", program], check=True)
+        return float(subprocess.run([program], check=True, capture_output=True, text=True).stdout)
+
+
+def profile_of(name: str, threads: int) -> dict[str, Any]:
+    """Microseconds for one patch and speed of a model in int8, as a whole and by node, the slowest first."""
+    model = matchkernel.load(name)
+    engine: Any = open_engine(model, "onnx-int8", size=SIDE)
+    count = engine.batch_pixels // SIDE**2
+    patches = np.random.default_rng(0).integers(0, 256, (count, 1, SIDE, SIDE)).astype(np.float32)
+    side, products = SIDE, []
+    for inputs, outputs, stride in model.config.convolutions:
+        side //= stride
+        products.append(side**2 * 9 * inputs * outputs)
+    nodes: dict[str, dict[str, float]] = {}
+    networks = set()
+    seconds = {node: own / count for node, own in node_seconds(engine.content, patches, threads).items()}
+    for (node, operator), own in sorted(seconds.items(), key=lambda entry: -entry[1]):
+        found = nodes[f"{node.split('_token')[0]} {operator}"] = {"us": round(own * 1e6, 2)}
+        if operator == "QLinearConv":
+            network, number = node.split("_")[0].split(".")
+            networks.add(network)
+            found["billion_products_per_s"] = round(products[int(number)] / own / 1e9, 1)
+    whole = sum(seconds.values())
+    rate = len(networks) * sum(products) / whole / 1e9
+    return {"patches": count, "us": round(whole * 1e6, 2), "billion_products_per_s": round(rate, 1), "nodes": nodes}
 
 
 def node_seconds(content: bytes, values: np.ndarray, threads: int) -> dict[tuple[str, str], float]:
-    """Node and operator -> seconds, the shortest of REPEATS turns."""
+    """Node and operator -> seconds, the shortest of PROFILED turns."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -132,7 +167,7 @@ def node_seconds(content: bytes, values: np.ndarray, threads: int) -> dict[tuple
     with tempfile.TemporaryDirectory() as folder:
         options.profile_file_prefix = str(Path(folder) / "nodes")
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        for _ in range(REPEATS):
+        for _ in range(PROFILED):
             session.run([OUTPUT], {INPUT: values})
         events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
