@@ -48,16 +48,11 @@ class Describer:
     """A descriptor of image regions.
 
     A network is opened when it is first needed, so that a describer can be pickled and opened in another process.
-
-    Attributes:
-        model: weights of a file, a Descriptor, or "sift" or "rootsift".
-        wanted_device: see `open_describer`; `device` is where it runs, and where descriptors are matched.
-        wanted_engine: see `open_describer`.
     """
 
-    model: "Weights | Descriptor | str" = field(repr=False)
-    wanted_device: str | None = None
-    wanted_engine: str = AUTO
+    model: "Weights | Descriptor | str" = field(repr=False)  # weights of a file, a Descriptor, "sift" or "rootsift"
+    wanted_device: str | None = None  # see open_describer; `device` is where it runs, and where descriptors are matched
+    wanted_engine: str = AUTO  # see open_describer
 
     @property
     def name(self) -> str:

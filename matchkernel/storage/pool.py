@@ -35,21 +35,14 @@ Run = Callable[[Sequence[Any]], Any]
 
 @dataclass(frozen=True)
 class Work:
-    """What workers do. It is pickled and sent to each of them once, with everything it needs, such as a model.
+    """What workers do. It is pickled and sent to each of them once, with everything it needs, such as a model."""
 
-    Attributes:
-        open: prepares the work in a worker, with or without a GPU. It returns facts that must be the same in every
-            worker (JSON values), and a function that runs a task. Its result should be small: large results are better
-            written to files.
-        memory: maximum number of bytes that a worker needs.
-        uses_gpu: True if a worker uses a GPU where there is one.
-        folder: where workers write files; those on other machines must see it.
-    """
-
+    # Prepares the work in a worker, with or without a GPU. It returns facts that must be the same in every worker (JSON
+    # values), and a function that runs a task. Its result should be small: large results are better written to files.
     open: Callable[[bool], tuple[dict[str, Any], Run]]
-    memory: int
-    uses_gpu: bool = False
-    folder: Path | None = None
+    memory: int  # maximum number of bytes that a worker needs
+    uses_gpu: bool = False  # where there is one
+    folder: Path | None = None  # where workers write files; those on other machines must see it
 
     def begin(self, threads: int, gpu: bool) -> tuple[dict[str, Any], Run]:
         """In a worker: prepare the work for this number of threads."""

@@ -44,30 +44,19 @@ IMAGE = "image"  # key of an image's name in the settings of its features
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """What a method is opened from; it can be sent to other processes.
+    """What a method is opened from; it can be sent to other processes."""
 
-    Attributes:
-        text: a name or weight file of ours; "untrained:NAME", a descriptor with random weights; "sift" or "rootsift";
-            "NAME:FILE", a patch descriptor among the baselines and its weight file, such as "hardtfeat:HardTFeat.pth";
-            "hloc:FEATURES.h5", whose descriptors are matched, or "hloc:FEATURES.h5,MATCHES.h5"; or the name of a peer
-            (see peers.py).
-        detector: how keypoints are found; peers and hloc's files only use its number of keypoints.
-        filter: which mutual nearest neighbours are kept.
-        device: where networks run (default: the CPU).
-        name: in tables, instead of the method's own.
-        engine: what computes our models, as in `describe`.
-        guided: match again with an epipolar geometry of the first matches.
-        aligned: points of B are aligned with those of A (see photos.match.align_matches).
-    """
-
+    # A name or weight file of ours; "untrained:NAME", a descriptor with random weights; "sift", "rootsift"; "NAME:FILE",
+    # a patch descriptor among the baselines and its weight file, such as "hardtfeat:HardTFeat.pth"; "hloc:FEATURES.h5",
+    # whose descriptors are matched, or "hloc:FEATURES.h5,MATCHES.h5"; or the name of a peer (see peers.py).
     text: str
-    detector: Detector
-    filter: str = "ratio"
-    device: str | None = None
-    name: str | None = None
-    engine: str = TORCH
-    guided: bool = False
-    aligned: bool = False
+    detector: Detector  # peers and hloc's files only use its number of keypoints
+    filter: str = "ratio"  # which mutual nearest neighbours are kept
+    device: str | None = None  # of networks (default: the CPU)
+    name: str | None = None  # in tables, instead of the method's own
+    engine: str = TORCH  # what computes our models, as in `describe`
+    guided: bool = False  # match again with an epipolar geometry of the first matches
+    aligned: bool = False  # points of B are aligned with those of A (see photos.match.align_matches)
 
     def open(self) -> PhotoMethod:
         """The method; opened once per process."""
