@@ -46,8 +46,8 @@ IMAGE = "image"  # key of an image's name in the settings of its features
 class MethodSpec:
     """What a method is opened from; it can be sent to other processes."""
 
-    # A name or weight file of ours; "untrained:NAME", a descriptor with random weights; "sift", "rootsift"; "NAME:FILE",
-    # a patch descriptor among the baselines and its weight file, such as "hardtfeat:HardTFeat.pth"; "hloc:FEATURES.h5",
+    # A name or weight file of ours; "untrained:NAME", a descriptor with random weights; "sift"; "rootsift"; "NAME:FILE"
+    # for a patch descriptor among the baselines and its weight file: "hardtfeat:HardTFeat.pth"; "hloc:FEATURES.h5",
     # whose descriptors are matched, or "hloc:FEATURES.h5,MATCHES.h5"; or the name of a peer (see peers.py).
     text: str
     detector: Detector  # peers and hloc's files only use its number of keypoints
