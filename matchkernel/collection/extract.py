@@ -45,7 +45,7 @@ from matchkernel.storage.extras import need_opencv
 from matchkernel.storage.files import NAME_BYTES, check_case, check_folder, check_output, key_of, remove_leftovers_of
 from matchkernel.storage.folders import exclusive, parts_of, shards_of
 from matchkernel.storage.images import read_gray, read_mask
-from matchkernel.storage.photo_folders import check_masks, first_names, mask_of, photo_digest, photos_at
+from matchkernel.storage.photo_folders import check_masks, first_names, mask_of, photo_digest
 from matchkernel.storage.pool import Failure, Run, Work, Workers, one_line
 from matchkernel.storage.work import Progress, Say, in_threads, one_thread_each, spare_threads, stage
 
@@ -112,11 +112,6 @@ class ExtractJob:
         return parts_of(self.out) if is_h5(self.out) else self.out
 
 
-def find_images(places: Sequence[str | Path]) -> dict[str, Path]:
-    """Images of folders, files and patterns by name, sorted (see photo_folders.photos_at)."""
-    return photos_at(places).paths
-
-
 def extract_images(
     images: dict[str, Path],
     out: str | Path,
@@ -137,7 +132,7 @@ def extract_images(
     none. The files are the same, byte for byte, whichever workers made them.
 
     Args:
-        images: files by name (see find_images).
+        images: files by name (see photo_folders.photos_at).
         out: a folder for `<name>.npz`, made if needed; or an hloc file, .h5, which may hold other images.
         describer: from open_describer; with `later`, only workers open its engine.
         detector: how keypoints are found.

@@ -99,7 +99,6 @@ def build_parts(
     target: str | Path,
     settings: CutSettings | None = None,
     *,
-    shares: tuple[float, float, float] = SHARES,
     counted: Callable[[dict[str, Counts]], object] = lambda counts: None,
     progress: Progress | None = None,
 ) -> dict[str, PatchSet]:
@@ -114,7 +113,7 @@ def build_parts(
     check_folder(target, images, sparse)
     whole = _Job.read(images, sparse, database, settings or CutSettings())
     where = places_of(whole.scene, whole.chosen, frames_of(whole.scene, whole.chosen))
-    parts = split_places(replace(where, sizes=LEVELS[MOVED].reach * where.sizes), shares)
+    parts = split_places(replace(where, sizes=LEVELS[MOVED].reach * where.sizes))
     counted(count_parts(where, parts))
     for number, name in enumerate(PARTS):
         if (target / name).exists():
@@ -125,7 +124,7 @@ def build_parts(
             whole,
             chosen=mine,
             settings=whole.settings if name == "training" else replace(whole.settings, jitter=MOVED),
-            part={"part": name, "shares": list(shares)},
+            part={"part": name, "shares": list(SHARES)},
             left_out={"in another part, or between parts": others},
         )
         _cut(target / name, job, progress)

@@ -38,10 +38,10 @@ def plain(text: str, longest: int = 60) -> str:
     return text.replace("$", r"\$")
 
 
-def save_png(figure: "Figure", path: str | Path, dpi: int = 120) -> None:
+def save_png(figure: "Figure", path: str | Path) -> None:
     """Write a figure as PNG, atomically; the same figure gives the same bytes."""
     with replacing(path) as part:
-        figure.savefig(part, dpi=dpi, format="png", metadata={"Software": None}, facecolor="white")
+        figure.savefig(part, dpi=120, format="png", metadata={"Software": None}, facecolor="white")
 
 
 def svg_of(figure: "Figure") -> bytes:

@@ -5,14 +5,20 @@ from pathlib import Path
 
 from made_images import save, texture, turned
 
-from matchkernel.collection.extract import extract_images, find_images
+from matchkernel.collection.extract import extract_images
 from matchkernel.collection.pairs import all_pairs
 from matchkernel.collection.reconstruct import ReconstructSettings
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.extract import open_describer
+from matchkernel.storage.photo_folders import photos_at
 
 DETECTOR = Detector(keypoints=60)
 SETTINGS = ReconstructSettings(Detector(keypoints=500))
+
+
+def find_images(places: list) -> dict[str, Path]:
+    """Images of folders, files and patterns by name."""
+    return photos_at(places).paths
 
 
 def write_photos(folder: Path, count: int = 6) -> dict[str, Path]:

@@ -8,10 +8,10 @@ from copy import copy
 import pytest
 import torch
 from helpers import refuses
-from made_collection import computing_by
+from made_collection import computing_by, find_images
 from made_images import save, texture
 
-from matchkernel.collection.extract import extract_images, find_images
+from matchkernel.collection.extract import extract_images
 from matchkernel.errors import FileError
 from matchkernel.geometry import dog
 from matchkernel.geometry.detect import Detector

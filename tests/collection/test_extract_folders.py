@@ -8,11 +8,11 @@ import h5py
 import numpy as np
 import pytest
 from helpers import refuses
-from made_collection import computing_by
+from made_collection import computing_by, find_images
 from made_images import save, texture, write_bad_images
 
 from matchkernel.collection import extract as batch
-from matchkernel.collection.extract import extract_images, find_images
+from matchkernel.collection.extract import extract_images
 from matchkernel.errors import ArgumentError, FileError, WriteError
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.extract import extract, open_describer

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import refuses
-from made_collection import DETECTOR, write_photos
+from made_collection import DETECTOR, find_images, write_photos
 from made_images import save, texture
 from made_poison import PoisonedDescriber
 
-from matchkernel.collection.extract import extract_images, find_images
+from matchkernel.collection.extract import extract_images
 from matchkernel.errors import WriteError
 from matchkernel.photos.extract import open_describer
 from matchkernel.photos.files import image_names

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from helpers import needs_colmap
-from made_collection import write_photos
+from made_collection import find_images, write_photos
 from ray_cluster import running_cluster
 
-from matchkernel.collection.extract import extract_images, find_images
+from matchkernel.collection.extract import extract_images
 from matchkernel.collection.match import match_pairs
 from matchkernel.collection.pairs import all_pairs
 from matchkernel.geometry.detect import Detector
