@@ -7,6 +7,7 @@ import sys
 import textwrap
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -27,6 +28,7 @@ from matchkernel.photos.files import (
     PairMatches,
     append_features,
     image_names,
+    open_features,
     read_features,
     read_matches,
     read_pairs,
@@ -249,7 +251,10 @@ def test_names_that_an_h5_cannot_hold_are_refused(tmp_path, name):
 
 def test_files_that_are_not_hdf5_are_refused_and_kept(tmp_path):
     (tmp_path / "text.h5").write_text("not HDF5")
+    (tmp_path / "text.txt").write_text("a")
+    (tmp_path / ".b.1.2.part.npz").write_bytes(b"unfinished")  # no features
     for act in (
+        *(partial(open_features, tmp_path / name) for name in ("", "absent", "text.txt", "x.h5")),
         lambda: image_names(tmp_path / "absent.h5"),
         lambda: image_names(tmp_path / "text.h5"),
         lambda: read_features(tmp_path / "text.h5", "a"),
