@@ -3,9 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -205,36 +202,6 @@ def test_a_training_that_was_stopped_goes_on_and_ends_as_one_that_was_not(scene,
     assert state_digest(one) == state_digest(two)
 
 
-KILLED = """
-import sys
-from matchkernel.adapt import judge, learn, limits, stages
-from matchkernel.adapt.settings import AdaptSettings
-from matchkernel.data import split
-split.LEAST_POINTS, split.LEAST_PHOTOS = dict.fromkeys(split.PARTS, 5), dict.fromkeys(split.PARTS, 2)
-learn.MAX_PAIRS, learn.TRIAL, stages.PAIRS = 20 * 8, 2, 50
-judge.KEYPOINTS = limits.KEYPOINTS = 150
-settings = AdaptSettings(sys.argv[3], minutes=5.0, pairs=8, rate=2.0, remember=0.0)
-stages.adapt(sys.argv[1] + "/images", sys.argv[2], settings, from_colmap=sys.argv[1] + "/sparse", device="cpu")
-"""
-
-
-@pytest.mark.slow
-def test_a_run_that_is_killed_twice_goes_on_and_nothing_is_lost(scene, base, whole, tmp_path):
-    out = tmp_path / "out"
-    for stage in ("sets/validation", "training/run/best.safetensors"):
-        process = subprocess.Popen([sys.executable, "-c", KILLED, str(scene), str(out), base])
-        end = time.monotonic() + 120
-        while not (out / stage).exists():
-            assert process.poll() is None, "ended before it was killed"
-            assert time.monotonic() < end
-            time.sleep(0.01)
-        process.kill()
-        process.wait()
-    result = run(scene, out, base)
-    assert (result.counts, result.gains) == (whole.counts, whole.gains)
-    assert state_digest(load(best_so_far(out))) == state_digest(load(best_so_far(whole.folder)))
-
-
 def test_a_process_that_is_asked_to_end_in_the_trial_does_not_train(scene, base, whole, tmp_path, monkeypatch):
     out = cut(whole, tmp_path / "out")
     with monkeypatch.context() as patch:
@@ -298,28 +265,6 @@ def test_from_photos_alone(scene, tmp_path):
     assert (tmp_path / "out" / "reconstruction" / "sparse").is_dir()
     assert sum(count.photos for count in result.counts.values()) == 7
     assert result.verdict in (tmp_path / "out" / "report.md").read_text()
-
-
-@pytest.mark.slow
-def test_a_full_disk_is_one_error_and_nothing_is_lost(scene, base, whole, tmp_path):
-    """Three times, as the sets, the training and the report are written."""
-    out = tmp_path / "out"
-    for most, missing in (
-        (100_000, "sets/training"),
-        (400_000, "training/run/last.safetensors"),
-        (1_500_000, "report.html"),
-    ):
-        if missing.startswith("training"):  # whose files are smaller than those before
-            cut(whole, out)
-        code = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}))\n{KILLED}"
-        command = [sys.executable, "-c", code, str(scene), str(out), base]
-        failed = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert failed.returncode == 1, missing
-        assert "File too large" in failed.stderr.splitlines()[-1]
-        assert not (out / missing).exists()
-    result = run(scene, out, base)
-    assert (result.counts, result.gains) == (whole.counts, whole.gains)
-    assert (out / "report.html").exists()
 
 
 def test_a_broken_photo_among_good_ones_is_left_out(scene, base, tmp_path, monkeypatch):
