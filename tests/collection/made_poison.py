@@ -3,7 +3,7 @@
 import os
 import signal
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 from matchkernel.collection import match
 from matchkernel.photos.extract import Describer
@@ -24,22 +24,16 @@ class PoisonedDescriber(Describer):
         return super().compute(image, *arguments)
 
 
-@dataclass(frozen=True)
-class _PoisonedMatching:
-    """Opens the work of a matcher, whose process dies at a certain pair."""
+def open_poisoned(open_matcher, poison, gpu):
+    """Open the work of a matcher, whose process dies at a certain pair."""
+    facts, run = open_matcher(gpu)
 
-    open_matcher: Any
-    poison: tuple[str, str]
+    def run_or_die(items):
+        if any({pair.a, pair.b} == set(poison) for pair in items):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return run(items)
 
-    def open(self, gpu):
-        facts, run = self.open_matcher(gpu)
-
-        def run_or_die(items):
-            if any({pair.a, pair.b} == set(self.poison) for pair in items):
-                os.kill(os.getpid(), signal.SIGSEGV)
-            return run(items)
-
-        return facts, run_or_die
+    return facts, run_or_die
 
 
 @dataclass(frozen=True)
@@ -51,5 +45,5 @@ class WorkersThatAPairKills:
 
     def pool(self, work, tasks):
         if work.memory == match.MEMORY:  # the work is to match
-            work = replace(work, open=_PoisonedMatching(work.open, self.poison).open)
+            work = replace(work, open=partial(open_poisoned, work.open, self.poison))
         return self.workers.pool(work, tasks)
