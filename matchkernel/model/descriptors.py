@@ -89,13 +89,20 @@ class Descriptor(nn.Module):
     def feature_maps(self, patches: Tensor) -> list[Tensor]:
         """Phi of every aggregation, each (B, d, n, n): one shared map, or one map each (`dual`) [M1, M16]."""
         self._check(patches)
-        normalized = normalize_patches(patches).to(self._dtype())
-        maps = [self.dropout(backbone(normalized)) for backbone in self.backbones]
+        maps = [self.feature_map(k, patches) for k in range(len(self.backbones))]
         return maps * (len(self.aggregations) // len(maps))
+
+    def feature_map(self, k: int, patches: Tensor) -> Tensor:
+        """Phi of network k, (B, d, n, n) [M1]."""
+        phi: Tensor = self.dropout(self.backbones[k](normalize_patches(patches).to(self._dtype())))
+        return phi
 
     def embed(self, maps: list[Tensor]) -> Tensor:
         """From feature maps to the descriptor before l2 normalisation, (B, D) [M2, M13, M14, M15]."""
-        parts = [aggregate(phi) for aggregate, phi in zip(self.aggregations, maps, strict=True)]
+        return self.project([aggregate(phi) for aggregate, phi in zip(self.aggregations, maps, strict=True)])
+
+    def project(self, parts: list[Tensor]) -> Tensor:
+        """From aggregated maps to the descriptor before l2 normalisation, (B, D)."""
         embedded: Tensor = self.output_norm(self.projection(torch.cat(parts, 1)))
         return embedded
 

@@ -1,6 +1,7 @@
 """Patches to the device and rows back: one piece after the other, or while the GPU computes."""
 
 from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -8,7 +9,8 @@ import torch
 from torch import Tensor
 
 Array = TypeVar("Array", np.ndarray, Tensor)
-PIECES = 2  # maximum number of pieces whose download is pending
+PIECES = 2  # copied before they are asked for, and maximum number of pieces whose download is pending
+COPIERS = 4  # threads that copy
 
 
 class Transfer(Generic[Array]):
@@ -62,8 +64,9 @@ class Transfer(Generic[Array]):
 class PinnedTransfer(Transfer[np.ndarray]):
     """The same between numpy arrays and a GPU, through pinned memory and on streams of its own.
 
-    While the GPU computes one piece, the next one is uploaded and the rows of the one before are downloaded. torch
-    keeps pinned memory and reuses it once the copies from or to it have ended.
+    While the GPU computes one piece, the next ones are uploaded and the rows of those before are downloaded. Threads
+    copy between the arrays and pinned memory: one alone is slower than the GPU with a small network. torch keeps pinned
+    memory and reuses it once the copies from or to it have ended.
     """
 
     def __init__(
@@ -71,11 +74,17 @@ class PinnedTransfer(Transfer[np.ndarray]):
     ) -> None:
         super().__init__(patches, rows, valid, device, dtype)
         self.up, self.down = torch.cuda.Stream(device), torch.cuda.Stream(device)
-        self.pending: deque[tuple[int, Tensor, Tensor, torch.cuda.Event]] = deque()
+        self.copiers = ThreadPoolExecutor(COPIERS)
+        self.copied: dict[int, Future[Tensor]] = {}  # by the start of a piece
+        self.stored: deque[Future[None]] = deque()
 
     def upload(self, start: int, stop: int) -> Tensor:
-        """(b, 1, N, N) on the device, to be used on the current stream."""
-        source, now = self._copied(start, stop, pinned=True), torch.cuda.current_stream(self.device)
+        """(b, 1, N, N) on the device, to be used on the current stream; begins to copy the next pieces."""
+        step = stop - start
+        for first in range(start, min(start + (PIECES + 1) * step, len(self.patches)), step):
+            if first not in self.copied:
+                self.copied[first] = self.copiers.submit(self._copied, first, first + step, pinned=True)
+        source, now = self.copied.pop(start).result(), torch.cuda.current_stream(self.device)
         with torch.cuda.stream(self.up):
             piece = source.to(self.device, non_blocking=True)
         now.wait_stream(self.up)
@@ -83,24 +92,24 @@ class PinnedTransfer(Transfer[np.ndarray]):
         return piece
 
     def download(self, start: int, described: Tensor, valid: Tensor) -> None:
-        """Begin to copy the rows of the piece from `start`, and store those of an earlier piece."""
+        """Begin to copy and store the rows of the piece from `start`; waits for those of an earlier piece."""
         self.down.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self.down):
-            copies = [tensor.to("cpu", non_blocking=True) for tensor in (described, valid)]  # to pinned memory
+            rows, good = (tensor.to("cpu", non_blocking=True) for tensor in (described, valid))  # to pinned memory
             done = self.down.record_event()
         for tensor in (described, valid):
             tensor.record_stream(self.down)
-        self.pending.append((start, copies[0], copies[1], done))
-        if len(self.pending) > PIECES:
-            self._store_oldest()
+        self.stored.append(self.copiers.submit(self._store, start, rows, good, done))
+        if len(self.stored) > PIECES:
+            self.stored.popleft().result()
 
     def finish(self) -> None:
         """Wait until everything is stored."""
-        while self.pending:
-            self._store_oldest()
+        while self.stored:
+            self.stored.popleft().result()
+        self.copiers.shutdown()
 
-    def _store_oldest(self) -> None:
-        start, rows, valid, done = self.pending.popleft()
+    def _store(self, start: int, rows: Tensor, valid: Tensor, done: torch.cuda.Event) -> None:
         done.synchronize()
         super().download(start, rows, valid)
 

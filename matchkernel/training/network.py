@@ -13,6 +13,7 @@ from matchkernel.model.backbone import Backbone
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.precision import has_bfloat16, widened
 from matchkernel.runtime.config import DescriptorConfig
+from matchkernel.training.paired_columns import PairedColumns
 
 
 def prepare_for_training(model: Descriptor, *, groups: int, fuse: bool = False) -> None:
@@ -60,7 +61,10 @@ def torch_settings(device: torch.device) -> Iterator[None]:
 
 
 class FusedLayers(nn.Sequential):
-    """The layers of a backbone; in training the first three (convolution, BatchNorm, ReLU) run as one."""
+    """The layers of a backbone; in training the first three (convolution, BatchNorm, ReLU) run as one.
+
+    The gradient of the second convolution's weight is computed by PairedColumns.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         """The map Phi of normalised patches."""
@@ -76,7 +80,12 @@ class FusedLayers(nn.Sequential):
         x = x.to(torch.bfloat16).contiguous()
         y, mean, variance = FirstLayer.apply(x, convolution.weight, norm.groups, norm.eps)  # type: ignore[no-untyped-call]
         norm.track(mean, variance, x.numel() // norm.groups)
-        for layer in list(self)[3:]:
+        second = self[3]
+        assert isinstance(second, nn.Conv2d)
+        rest = list(self)[3:]
+        if second.stride == (1, 1):
+            y, rest = PairedColumns.apply(y, second.weight.to(y.dtype)), rest[1:]  # type: ignore[no-untyped-call]
+        for layer in rest:
             y = layer(y)
         return y
 

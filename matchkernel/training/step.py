@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 
 import torch
@@ -55,7 +56,11 @@ class Update:
         self.source, self.teacher, self.is_half, self.is_captured = source, teacher, is_half, is_captured
         self.device, self.size = monitor.device, config.model.patch_size
         self.drawn: Callable[[], Tensor] = self._drawn
-        self.loss_of: Callable[[Tensor, Tensor | None], Tensor] = self._loss
+        self.networks: list[Callable[[Tensor], list[Tensor]]] = [
+            partial(self._aggregated, k) for k in range(len(model.backbones))
+        ]
+        self.streams = [torch.cuda.Stream(self.device) for _ in self.networks] if is_captured else []
+        self.loss_of: Callable[[list[Tensor], Tensor | None], Tensor] = self._loss
         self.apply: Callable[[Sequence[Tensor], Tensor], None] = self._apply
         self.graph: torch.cuda.CUDAGraph | None = None
         self.inputs: dict[str, Tensor] = {}
@@ -101,7 +106,7 @@ class Update:
     def _run(self) -> None:
         patches = self.drawn()
         taught = None if self.teacher is None else self.teacher(patches)  # not compiled: it has kernels of its own
-        loss = self.loss_of(patches, taught)
+        loss = self.loss_of(self._all_aggregated(patches), taught)
         gradients = torch.autograd.grad(loss, self.updater.parameters)
         self.apply(self.team.sum_gradients(gradients), loss.detach())
 
@@ -111,12 +116,29 @@ class Update:
         drawn = self.inputs["photometric"].flatten(0, 1) if "photometric" in self.inputs else None
         return augmented(source, index, warps, drawn, self.size, self.config.augmentation)
 
-    def _loss(self, patches: Tensor, taught: Tensor | None) -> Tensor:
+    def _all_aggregated(self, patches: Tensor) -> list[Tensor]:
+        """The aggregated maps of all networks; on a GPU convolutions of one run beside BatchNorms of the other."""
+        if not self.streams:
+            return [part for network in self.networks for part in network(patches)]
+        now, parts = torch.cuda.current_stream(self.device), []
+        for stream in self.streams:
+            stream.wait_stream(now)
+        for stream, network in zip(self.streams, self.networks, strict=True):
+            with torch.cuda.stream(stream):
+                parts += network(patches)
+        for stream in self.streams:
+            now.wait_stream(stream)
+        return parts
+
+    def _aggregated(self, k: int, patches: Tensor) -> list[Tensor]:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.is_half):
-            maps = self.model.feature_maps(patches)
-        rows = self.model.embed(
-            [phi.float() for phi in maps]
-        )  # the head in float32: it costs little and keeps precision
+            phi = self.model.feature_map(k, patches)
+        shared = len(self.model.aggregations) // len(self.networks)
+        aggregations = list(self.model.aggregations)[k * shared : (k + 1) * shared]
+        return [aggregate(phi.float()) for aggregate in aggregations]  # float32 from here: it costs little
+
+    def _loss(self, parts: list[Tensor], taught: Tensor | None) -> Tensor:
+        rows = self.model.project(parts)
         anchors, positives = (self.team.gathered(part) for part in rows.chunk(2))
         if taught is None:
             return pair_loss(anchors, positives, self.config.loss)
@@ -144,6 +166,7 @@ class Update:
 
     def _record(self) -> None:
         self.drawn = torch.compile(self._drawn, fullgraph=True, dynamic=False)
+        self.networks = [torch.compile(network, fullgraph=True, dynamic=False) for network in self.networks]
         self.loss_of = torch.compile(self._loss, fullgraph=True, dynamic=False)
         self.apply = torch.compile(self._apply, dynamic=False)
         state = [*self.updater.parameters, *self.model.buffers(), *chain(*self.updater.state.values()), self.monitor]
