@@ -1,6 +1,7 @@
-"""Adapt light-wide to single scenes by as many updates as ten minutes on two free cores make, and keep the verdicts.
+"""Adapt light-wide to single scenes by a fixed number of updates, and keep the verdicts.
 
-    python experiments/adapt/domains.py DATA/scenes/monstree DATA/scenes/langley --work WORK
+    python experiments/adapt/domains.py DATA/scenes/monstree DATA/scenes/langley --work WORK    # as on two cores
+    python experiments/adapt/domains.py DATA/scenes/monstree --work WORK --updates 4800 --device cuda
     python experiments/adapt/domains.py    # prints the table of the results
 
 A scene is a folder with images/, sparse/ and database.db. The number of updates is fixed, not the time, so that the
@@ -28,13 +29,14 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=learn.ENOUGH)
     parser.add_argument("--pairs", type=int, default=AdaptSettings.pairs)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
     settings = AdaptSettings(minutes=10_000.0, pairs=arguments.pairs, seed=arguments.seed)
-    learn.MAX_PAIRS = arguments.updates * settings.pairs
+    learn.planned_updates = lambda *_: arguments.updates
     for scene in arguments.scenes:
         name = f"{scene.name}-{arguments.updates}x{arguments.pairs}-seed{arguments.seed}"
         paths = {"from_colmap": scene / "sparse", "database": scene / "database.db"}
-        found = adapt(scene / "images", arguments.work / name, settings, **paths, device="cpu", say=print)
+        found = adapt(scene / "images", arguments.work / name, settings, **paths, device=arguments.device, say=print)
         if found is None:
             return
         gains = [gain.to_json() for gain in (*found.gains, *found.elsewhere)]

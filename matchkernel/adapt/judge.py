@@ -105,8 +105,10 @@ class Adapted:
         keep = f"Keep {'the shipped weights' if self.model in available() else Path(self.model).name}"
         if learned.is_enough:
             return f"{keep}{': your photos need no adapting' * (not worse)}.{fair} {did}"
-        again = f"the same command with `--minutes {learned.fair_minutes}` (about {ENOUGH} updates), or "
-        return f"{keep}.{fair} {did} A fairer try: {again * (learned.fair_minutes <= MOST_MINUTES)}a GPU."
+        again = "more `--minutes`, best on a GPU"
+        if learned.step < ENOUGH and learned.fair_minutes <= MOST_MINUTES:
+            again = f"the same command with `--minutes {learned.fair_minutes}` (about {ENOUGH} updates), or a GPU"
+        return f"{keep}.{fair} {did} A fairer try: {again}."
 
 
 def unfair(model: str, scene: str) -> str:

@@ -25,11 +25,11 @@ TRIAL, TRIAL_ON_GPU = 4, 60  # updates by which the speed is measured
 SHARE = 0.8  # of the time that is planned for updates; the rest is for validations and a machine that slows down
 SLOWER = 1.2  # by so much another run may be: minutes that are advised are so many more
 MIN_UPDATES = 20
-ENOUGH = 100  # updates of 512 pairs gain most of what longer trainings do (experiments/reports/2026-11-16-adapt.md)
+ENOUGH = 100  # updates of 512 pairs: fewer seldom find a gain, and that these find none says little
 MINUTES, MOST_MINUTES = 10.0, 60.0  # without --minutes: at least, and at most where ENOUGH updates need more
-MAX_PAIRS = 2400 * 1024  # in all updates: more were not measured
+MAX_PAIRS = 2400 * 1024  # in all updates: more were not measured; on a GPU a minute or two
 VALIDATIONS, PATIENCE = 10, 4  # how often; and how many without a better one end the training
-NO_BETTER = f"{PATIENCE} validations brought nothing better"
+NO_BETTER, TIME_OVER = f"{PATIENCE} validations brought nothing better", "the time was over"
 
 Parts = Mapping[str, PatchSet]  # "training" and "validation"
 
@@ -46,11 +46,16 @@ class Learned:
     last_map: float
     seconds: float
     why: str
+    pairs: int = AdaptSettings.pairs  # per update
 
     @property
     def is_enough(self) -> bool:
-        """True if more updates would hardly gain more: ENOUGH were made, or nothing got better on the way there."""
-        return self.step >= ENOUGH or (self.steps >= ENOUGH and self.why == NO_BETTER)
+        """True if longer trainings would hardly gain more: none is planned to be longer, and it had its time.
+
+        A hundred updates do not say so: on a GPU, scenes gained on which those had found nothing
+        (experiments/reports/2026-11-19-adapt-on-a-gpu.md).
+        """
+        return self.steps >= MAX_PAIRS // self.pairs and self.why != TIME_OVER
 
     @property
     def fair_minutes(self) -> int:
@@ -111,6 +116,7 @@ def learn(sets: Parts, folder: Path, settings: AdaptSettings, device: str, recor
         last_map=maps[-1],
         seconds=round(watch.before + watch.seconds(), 1),
         why=watch.why or "all updates were made",
+        pairs=config.sampling.pairs,
     )
     record.finish("learned", asdict(learned))
     say(f"training ended after {learned.step:,} of {steps:,} updates: {learned.why}")
@@ -172,14 +178,16 @@ class _Watch:
         score = f"loss {line.loss:.4f}"
         if line.validation is not None:
             score = f"validation mAP {100 * line.validation['map']:.2f}"
-            self.judge(line.validation["map"])
+            self.judge(line.step, line.validation["map"])
         done = line.step - self.first
         planned = self.seconds() / done * (self.steps - line.step) if done else self.limit
         minutes, seconds = divmod(int(max(0.0, min(planned, self.limit - self.seconds()))), 60)
         self.say(f"step {line.step}/{line.steps}  {score}  {minutes}:{seconds:02d} left")
 
-    def judge(self, score: float) -> None:
-        """A validation."""
+    def judge(self, step: int, score: float) -> None:
+        """A validation. That before training does not count: first updates may lose what later ones regain."""
+        if step == 0:
+            return
         self.best, self.since = max(self.best, score), 0 if score > self.best else self.since + 1
         if self.since >= PATIENCE:
             self.why = NO_BETTER
@@ -187,15 +195,15 @@ class _Watch:
     def go_on(self, run: Path, step: int) -> None:
         """Take in the validations of a run that goes on after this update, and the share of the time that it took."""
         for entry in _validations(run):
-            if entry["step"] <= step and step > 0:  # one that has made no update is validated again
-                self.judge(float(entry["map"]))
+            if entry["step"] <= step:
+                self.judge(int(entry["step"]), float(entry["map"]))
         self.before = self.limit * step / self.steps
         self.limit -= self.before
 
     def must_stop(self) -> bool:
         """True if the time is over, or validation no longer improves."""
         if not self.why and self.seconds() > self.limit:
-            self.why = "the time was over"
+            self.why = TIME_OVER
         return bool(self.why)
 
 

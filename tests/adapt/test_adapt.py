@@ -250,10 +250,10 @@ def test_training_ends_when_its_time_is_over_or_nothing_gets_better(monkeypatch)
     now[0] = 61.0
     assert watch.must_stop()
     patient = learn._Watch(600.0, 100, lambda line: None)
-    for score in (0.5, 0.6, 0.6, 0.55, 0.6):
-        patient.judge(score)
+    for step, score in enumerate((0.9, 0.5, 0.6, 0.6, 0.55, 0.6)):  # the one before training does not count
+        patient.judge(step, score)
         assert not patient.must_stop()
-    patient.judge(0.3)
+    patient.judge(6, 0.3)
     assert patient.must_stop()
 
 
