@@ -8,7 +8,6 @@ from dataclasses import replace
 import h5py
 import numpy as np
 import pytest
-from damage import damaged
 from helpers import refuses
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,14 +15,13 @@ from made_collection import write_made_features
 
 from matchkernel.collection import match as matching
 from matchkernel.collection import pair_blocks
-from matchkernel.collection.match import Matcher, PairTask, load_block, match_pairs, save_block
+from matchkernel.collection.match import Matcher, PairTask, match_pairs
 from matchkernel.data.sample_pair import FOLDER
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.model.context import ContextNetwork
 from matchkernel.photos.extract import extract
 from matchkernel.photos.features import load_features, save_features
 from matchkernel.photos.files import (
-    PairMatches,
     append_features,
     read_features,
     read_matches,
@@ -306,22 +304,6 @@ def test_blocks_share_images():
     pairs = list(itertools.combinations([f"{number:03}" for number in range(64)], 2))
     reads = sum(len({name for pair in block for name in pair}) for block in pair_blocks.pair_blocks(pairs))
     assert reads < 0.35 * 2 * len(pairs)
-
-
-@given(data=st.data())
-def test_a_block_file_is_read_whole_or_refused(made, data):
-    """Random damage: only our error may come out, or the contents that were written."""
-    found = [(PairMatches(("a", "b"), np.array([[0, 1], [2, 3]]), np.array([0.5, 1.0])), 4)]
-    path = made[0].parent / "fuzz.npz"
-    save_block(found, path, {"c": "why"})
-    path.write_bytes(damaged(data, path.read_bytes()))
-    try:
-        ((one, size),), bad = load_block(path)
-    except FileError:
-        return
-    finally:
-        path.unlink()
-    assert (one.indices.tolist(), size, bad) == ([[0, 1], [2, 3]], 4, {"c": "why"})
 
 
 def test_a_file_of_matches_records_which_matcher_made_them(tmp_path):

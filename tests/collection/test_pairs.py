@@ -3,7 +3,6 @@ from contextlib import suppress
 import h5py
 import numpy as np
 import pytest
-from damage import damaged
 from helpers import refuses
 from hypothesis import given
 from hypothesis import strategies as st
@@ -151,16 +150,6 @@ def test_global_descriptors_that_are_refused(retrieval, tmp_path):
         file.create_group("a").create_dataset("keypoints", data=np.ones((1, 2)))
     with refuses(FileError):
         read_global_descriptors(tmp_path / "none.h5")
-
-
-@given(st.data())
-def test_a_damaged_file_gives_our_error(tmp_path_factory, data):
-    path = tmp_path_factory.getbasetemp() / "damaged.h5"
-    with h5py.File(path, "w") as file:
-        file.create_group("a.jpg").create_dataset("global_descriptor", data=np.ones(4, np.float32))
-    path.write_bytes(damaged(data, path.read_bytes()))
-    with suppress(FileError):
-        read_global_descriptors(path)
 
 
 @given(st.text("alsequntopi:+0123456789. /", max_size=30) | st.text(max_size=20))

@@ -1,18 +1,12 @@
 """Sets in the HPatches layout, and the benchmark's splits."""
 
-import contextlib
-import json
-
 import numpy as np
 import pytest
-from damage import damaged
 from helpers import refuses
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
 from matchkernel.data.hpatches import IMAGES, open_hpatches, read_split
-from matchkernel.errors import ArgumentError, FileError, MatchKernelError
+from matchkernel.errors import ArgumentError, FileError
 
 
 def strip(path, count, seed):
@@ -107,18 +101,3 @@ def test_a_split_that_is_not_in_the_file_and_a_missing_folder_are_refused(golden
         read_split(golden / "tasks", "absent")
     with refuses(FileError):
         read_split(golden / "absent", "a")
-
-
-SPLITS = json.dumps({"a": {"test": ["i_ash", "v_elm"], "train": ["v_b"], "name": "a"}, "full": {"test": ["i_ash"]}})
-values = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.text(max_size=4) | st.integers(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["test", "train", "x"]), inner),
-)
-
-
-@given(data=st.data())
-def test_damaged_splits_and_any_json_are_read_or_give_our_error(tmp_path, data):
-    text = data.draw(st.just(SPLITS) | values.map(json.dumps))
-    (tmp_path / "splits.json").write_bytes(damaged(data, text.encode()))
-    with contextlib.suppress(MatchKernelError):
-        assert all(isinstance(name, str) for names in read_split(tmp_path, "a") for name in names)

@@ -1,13 +1,8 @@
 """HPatches' task lists: drawn, written and read as the official ones, or refused."""
 
-import contextlib
-
 import numpy as np
 import pytest
-from damage import damaged
 from helpers import refuses, tree
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
 from matchkernel.data.hpatches import (
@@ -172,21 +167,6 @@ def test_names_with_commas_and_quotes_survive_and_windows_line_ends_are_read(tmp
         assert pairs_of(read_retrieval(tmp_path, "x")[1]) == [('a,"b', 1), ("ü", 2)]
         for path in tmp_path.glob("*.csv"):
             path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
-
-
-@pytest.mark.parametrize("file", ["verif_pos", "verif_neg_inter", "retr_queries"])
-@given(data=st.data())
-def test_damaged_lists_are_read_or_give_our_error(file, tasks, data):
-    path = tasks / f"{file}_split-x.csv"
-    original = path.read_bytes()
-    try:
-        path.write_bytes(damaged(data, original) + data.draw(st.binary(max_size=60)))
-        with contextlib.suppress(FileError):
-            lists = read(tasks, file)
-            for part in lists if isinstance(lists, tuple) else (lists.first, lists.positives, lists.inter):
-                assert len(part.sequences) == len(part.images) == len(part)
-    finally:
-        path.write_bytes(original)
 
 
 def test_a_damaged_row_of_a_list_is_named_with_its_line(tasks):

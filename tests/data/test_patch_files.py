@@ -1,14 +1,10 @@
 """Stacks of patches from .npy files and strips."""
 
-import contextlib
 import io
 
 import numpy as np
 import pytest
-from damage import damaged
 from helpers import refuses
-from hypothesis import given
-from hypothesis import strategies as st
 from made_images import png_claiming
 from PIL import Image
 
@@ -84,16 +80,3 @@ def test_files_and_folders_that_are_refused(name, content, tmp_path):
             (path / inner).touch()
     with refuses(FileError):
         read_patches(path)
-
-
-@pytest.mark.parametrize("suffix", [".npy", ".png"])
-@given(data=st.data())
-def test_damaged_files_give_patches_or_our_error(suffix, tmp_path, data):
-    patches = np.random.default_rng(0).integers(0, 256, (3, 5, 5), dtype=np.uint8)
-    content = damaged(data, npy(patches) if suffix == ".npy" else image(patches.reshape(-1, 5)))
-    path = tmp_path / f"p{suffix}"
-    path.write_bytes(content)
-    with contextlib.suppress(FileError):
-        read = read_patches(path)
-        assert read.ndim in (3, 4)
-        assert read.shape[-1] == read.shape[-2]

@@ -209,13 +209,3 @@ def test_damaged_tables_are_read_or_give_our_error(name, tiny, data):
             assert all(rows[:, :2].min(initial=0) >= 0 for rows in read.pairs.values())
     finally:
         (tiny / name).write_bytes(content)
-
-
-@given(data=st.data())
-def test_a_damaged_cache_packs_or_gives_our_error(data, tmp_path):
-    path = write_cache(tmp_path / "liberty.pt", PATCHES[:2], LABELS[:2], np.array([[0, 1, 0]]))
-    path.write_bytes(damaged(data, path.read_bytes()))
-    with contextlib.suppress(MatchKernelError):
-        pack_phototourism(path, tmp_path / "set")
-    shutil.rmtree(tmp_path / "set", ignore_errors=True)
-    shutil.rmtree(tmp_path / "set.part", ignore_errors=True)

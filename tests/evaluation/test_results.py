@@ -4,8 +4,6 @@ import json
 
 import pytest
 from helpers import refuses
-from hypothesis import given
-from hypothesis import strategies as st
 from made_hpatches import GOLDEN, made_result
 
 from matchkernel.errors import ArgumentError, FileError
@@ -61,16 +59,3 @@ def test_broken_and_missing_files_are_refused(content, tmp_path):
     for name in ("x.json", "none.json"):
         with refuses(FileError):
             read_result(tmp_path / name)
-
-
-@given(place=st.integers(0, 200), byte=st.integers(0, 255), cut=st.integers(0, 400))
-def test_mutated_and_truncated_files_are_read_or_refused_in_one_line(place, byte, cut, tmp_path):
-    content = bytearray(json.dumps(PHOTOTOURISM).encode())
-    content[place % len(content)] = byte
-    path = tmp_path / "x.json"
-    path.write_bytes(bytes(content[:cut]))
-    try:
-        outcome = read_result(path)["kind"]
-    except FileError as error:
-        outcome = str(error)
-    assert outcome == "phototourism" or outcome.startswith(str(path))

@@ -13,7 +13,6 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from damage import damaged
 from helpers import refuses
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +22,7 @@ from matchkernel.collection import pairs_file
 from matchkernel.errors import ArgumentError, FileError, MissingExtraError
 from matchkernel.geometry.frames import Frames
 from matchkernel.photos import hloc
-from matchkernel.photos.features import Features, load_features, save_features
+from matchkernel.photos.features import load_features, save_features
 from matchkernel.photos.files import (
     PairMatches,
     append_features,
@@ -146,17 +145,6 @@ def test_an_npz_that_cannot_be_read_is_refused(content, tmp_path):
         (tmp_path / "f.npz").write_bytes(content)
     with refuses(FileError):
         load_features(tmp_path / "f.npz")
-
-
-@given(data=st.data())
-def test_a_damaged_npz_raises_our_errors_only(data, tmp_path_factory):
-    path = tmp_path_factory.mktemp("damaged") / "f.npz"
-    store = data.draw(st.sampled_from(["float32", "float16", "bytes"]))
-    save_features(made_features(2, D=3, store=store), path)
-    path.write_bytes(damaged(data, path.read_bytes()))
-    with contextlib.suppress(FileError):
-        assert isinstance(load_features(path), Features)
-    path.unlink()
 
 
 # features.h5
