@@ -233,15 +233,6 @@ def test_damaged_models_and_any_camera_give_a_model_or_our_error(tmp_path, data)
             assert camera.model in CAMERA_MODELS
 
 
-@given(data=st.data())
-def test_damaged_databases_give_keypoints_or_our_error(tmp_path, data):
-    path = tmp_path / "database.db"
-    path.unlink(missing_ok=True)
-    path.write_bytes(damaged(data, write_database(path).read_bytes()))
-    with contextlib.suppress(FileError):
-        read_database_keypoints(path)
-
-
 def test_a_database_that_another_process_is_writing_is_read_with_its_log_or_not_at_all(
     photos_cc0, tmp_path, monkeypatch
 ):
