@@ -1,13 +1,12 @@
 """PhotoTourism folders and torchvision's caches: read, packed or refused."""
 
-import contextlib
 import pickle
 import shutil
 
 import numpy as np
 import pytest
 import torch
-from damage import Evil, damaged
+from damage import Evil
 from hypothesis import given
 from hypothesis import strategies as st
 from made_phototourism import INTEREST, LABELS, PAIRS, PATCHES, refused, same_set, write_cache
@@ -23,7 +22,6 @@ from matchkernel.data.phototourism import (
     write_tables,
 )
 from matchkernel.data.summary import verify
-from matchkernel.errors import MatchKernelError
 
 
 def test_a_mosaic_is_cut_row_by_row_and_the_last_is_padded_with_black(written):
@@ -184,28 +182,3 @@ def test_caches_that_do_not_fit_are_refused(changed, tmp_path, target):
     path = tmp_path / "liberty.pt"
     path.write_bytes(changed) if isinstance(changed, bytes) else write_cache(path, **changed)
     refused(path, target)
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    """Tables of five patches; the mosaic is not looked into by read_phototourism."""
-    folder = tmp_path_factory.mktemp("tiny")
-    write_tables(folder, LABELS[:5], INTEREST[:5], {"m50_2_2_0": np.array([[0, 2, 1], [3, 4, 0]])})
-    (folder / "patches0000.bmp").touch()
-    return folder
-
-
-@pytest.mark.parametrize("name", ["info.txt", "m50_2_2_0.txt", "interest.txt"])
-@given(data=st.data())
-def test_damaged_tables_are_read_or_give_our_error(name, tiny, data):
-    content = (tiny / name).read_bytes()
-    changed = data.draw(st.binary(max_size=60)) if data.draw(st.integers(0, 3)) == 0 else damaged(data, content)
-    try:
-        (tiny / name).write_bytes(changed)
-        with contextlib.suppress(MatchKernelError):
-            read = read_phototourism(tiny)
-            assert 0 < len(read.labels) <= 256
-            assert all(rows[:, :2].max(initial=0) < len(read.labels) for rows in read.pairs.values())
-            assert all(rows[:, :2].min(initial=0) >= 0 for rows in read.pairs.values())
-    finally:
-        (tiny / name).write_bytes(content)

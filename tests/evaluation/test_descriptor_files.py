@@ -1,12 +1,9 @@
 import subprocess
 import sys
-from functools import partial
 
 import numpy as np
 import pytest
-from helpers import attempt, refuses
-from hypothesis import given
-from hypothesis import strategies as st
+from helpers import refuses
 from made_hpatches import COUNTS, made_descriptors
 
 from matchkernel.data.hpatches import IMAGES
@@ -132,23 +129,3 @@ write_descriptors(sys.argv[1], HPatchesDescriptors("d", rows, {"v_a": 1, "v_b": 
     assert len(list((tmp_path / "d" / "v_b").glob("[eht]*.csv"))) == IMAGES.index("h2") - 1
     with refuses(FileError):
         read_descriptors(tmp_path / "d", ["v_a", "v_b"])
-
-
-MUTATED = st.tuples(st.integers(0, len(VALID) - 1), st.binary(min_size=1, max_size=1), st.integers(0, len(VALID))).map(
-    lambda change: (VALID[: change[0]] + change[1] + VALID[change[0] + 1 :])[: change[2]]
-)
-TEXT = st.text("0123456789.,;-+einfaxNT_\n\r\t #\"'", max_size=60).map(str.encode)
-
-
-@given(content=st.one_of(st.binary(max_size=60), TEXT, MUTATED), bits=st.booleans())
-def test_any_bytes_give_numbers_or_one_line(content, bits, tmp_path):
-    path = tmp_path / "x.csv"
-    path.write_bytes(content)
-    rows, message = attempt(partial(read_descriptor_file, path, bits=bits), expected=FileError)
-    if rows is None:
-        assert message.startswith(str(path))
-        assert len(message.splitlines()) == 1
-    else:
-        assert rows.ndim == 2
-        assert rows.shape[1] >= 2
-        assert np.isfinite(rows).all()

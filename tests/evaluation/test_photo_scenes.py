@@ -5,11 +5,9 @@ import shutil
 import numpy as np
 import pytest
 from helpers import refuses, write_sequence
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
-from matchkernel.errors import ArgumentError, FileError, MatchKernelError
+from matchkernel.errors import ArgumentError, FileError
 from matchkernel.evaluation.photos.scenes import read_cameras, read_scene, read_scenes
 
 IDENTITY, ORIGIN = "1 0 0 0 1 0 0 0 1", "0 0 0"
@@ -186,24 +184,3 @@ def test_a_sequence_with_faults(tmp_path):
         path.unlink()
     with refuses(FileError):
         read_scene(folder)
-
-
-TEXT = st.text(st.sampled_from("abc.png -#\n\r\t0123456789eE+nifx\0é"), max_size=200)
-MUTATED = st.tuples(st.integers(0, 80), st.integers(0, 80), TEXT).map(
-    lambda cut: (text := f"{LINE}\n{TURNED}\n")[: cut[0]] + cut[2] + text[cut[0] + cut[1] :]
-)
-
-
-@given(st.one_of(st.binary(max_size=200), TEXT.map(str.encode), MUTATED.map(str.encode)))
-def test_any_text_is_read_or_refused_in_one_line(tmp_path, content):
-    path = tmp_path / "text"
-    path.write_bytes(content)
-    cameras = {}
-    try:
-        cameras = read_cameras(path)
-    except MatchKernelError as error:
-        assert str(error).startswith(str(path))  # noqa: PT017
-        assert "\n" not in str(error)  # noqa: PT017
-    for camera in cameras.values():
-        assert np.isfinite(camera.R).all()
-        assert np.linalg.det(camera.R) == pytest.approx(1)
