@@ -422,6 +422,19 @@ def test_matches_of_keypoints_that_do_not_exist_or_have_two_are_refused(tmp_path
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [("matches0", np.array([-2, 0])), ("matches0", np.array([0.5, 1])), ("matching_scores0", np.ones(3))],
+)
+def test_wrong_contents_of_matches_are_refused(tmp_path, key, values):
+    write_matches(tmp_path / "m.h5", [(PairMatches(("a", "b"), np.array([[0, 1]]), np.ones(1)), 2)])
+    with h5py.File(tmp_path / "m.h5", "a") as file:
+        del file["a/b"][key]
+        file["a/b"].create_dataset(key, data=values)
+    with refuses(FileError):
+        read_matches(tmp_path / "m.h5", "a", "b")
+
+
 # Lists of pairs
 
 

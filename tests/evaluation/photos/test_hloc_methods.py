@@ -1,14 +1,11 @@
 """Features and matches of any program from hloc's files, as a method of `evaluate photos`."""
 
 import h5py
-import hypothesis.extra.numpy as arrays
 import numpy as np
 import pytest
 from helpers import refuses
-from hypothesis import given
-from hypothesis import strategies as st
 
-from matchkernel.errors import ArgumentError, FileError, MatchKernelError
+from matchkernel.errors import ArgumentError, FileError
 from matchkernel.evaluation.photos.methods import UNKNOWN, MethodSpec
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.files import PairMatches, write_matches
@@ -126,42 +123,3 @@ def test_other_mistakes_are_refused(features, matches, tmp_path):
     ):
         with refuses(error):
             call()
-
-
-NUMBERS = st.sampled_from([np.float16, np.float32, np.float64, np.int16, np.int64, np.uint8, np.dtype("S3"), np.bool_])
-
-
-def anything(sides):
-    return NUMBERS.flatmap(
-        lambda kind: arrays.arrays(kind, arrays.array_shapes(max_dims=sides, max_side=4, min_side=0))
-    )
-
-
-@given(
-    keypoints=anything(2) | arrays.arrays(np.float32, st.tuples(st.integers(0, 4), st.just(2))),
-    descriptors=anything(2) | arrays.arrays(np.float32, st.tuples(st.just(3), st.integers(0, 4))),
-    scores=anything(1) | st.none(),
-    size=anything(1) | st.just(np.array([40, 30])),
-    matches0=anything(1),
-    matching_scores0=anything(1),
-)
-def test_any_content_gives_features_or_one_line(
-    keypoints, descriptors, scores, size, matches0, matching_scores0, tmp_path_factory
-):
-    folder = tmp_path_factory.mktemp("any")
-    some = {"keypoints": keypoints, "descriptors": descriptors, "image_size": size}
-    write(folder / "f.h5", {"a.jpg": some if scores is None else {**some, "scores": scores}, "b.jpg": entries(3, 3)})
-    with h5py.File(folder / "m.h5", "w") as file:
-        group = file.create_group("a.jpg/b.jpg")
-        group["matches0"], group["matching_scores0"] = matches0, matching_scores0
-    for files in ([folder / "f.h5"], [folder / "f.h5", folder / "m.h5"]):
-        method = opened(*files, keypoints=2, kept="ratio")
-        try:
-            a, b = method.extract(PIXELS, "a.jpg"), method.extract(PIXELS, "b.jpg")
-            found = method.match(a, b)
-        except MatchKernelError as error:
-            assert "\n" not in str(error)  # noqa: PT017 (it need not be raised)
-            continue
-        assert np.isfinite(a.keypoints).all()
-        assert (found.indices < [len(a), len(b)]).all()
-        assert (found.indices >= 0).all()
