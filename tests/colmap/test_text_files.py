@@ -1,13 +1,10 @@
 """Keypoints and lists of matches as COLMAP's text."""
 
 import os
-from contextlib import suppress
 
 import numpy as np
 import pytest
 from helpers import refuses
-from hypothesis import given
-from hypothesis import strategies as st
 
 from matchkernel.colmap.text_files import read_keypoints, write_keypoints, write_match_list
 from matchkernel.errors import ArgumentError, FileError
@@ -47,14 +44,6 @@ def test_keypoint_text_that_is_refused(tmp_path, text):
     (tmp_path / "a.txt").write_text(text)
     with refuses(FileError):
         read_keypoints(tmp_path / "a.txt")
-
-
-@given(st.binary(max_size=300) | st.text("0123456789 .-e\n", max_size=300).map(str.encode))
-def test_anything_else_gives_our_error(tmp_path_factory, content):
-    path = tmp_path_factory.getbasetemp() / "fuzzed.txt"
-    path.write_bytes(content)
-    with suppress(FileError):
-        read_keypoints(path)
 
 
 def test_a_match_list(tmp_path):

@@ -1,14 +1,11 @@
 """Which files of folders, lists and patterns are photos."""
 
 import os
-from contextlib import suppress
 
 import pytest
 from helpers import refuses
-from hypothesis import given
-from hypothesis import strategies as st
 
-from matchkernel.errors import ArgumentError, FileError, MatchKernelError
+from matchkernel.errors import ArgumentError, FileError
 from matchkernel.storage.photo_folders import Photos, photos_at, photos_in
 
 
@@ -133,17 +130,6 @@ def test_what_cannot_be_opened_is_counted(folder, monkeypatch):
     more = {"broken link": 1, "pipe or device": 1, "unreadable folder": 1}
     found = photos_in(folder)
     assert (found.paths, found.ignored) == (before.paths, {**before.ignored, **more})
-
-
-@given(st.binary(max_size=60) | st.text("a.jpg\n\r\t ", max_size=40).map(str.encode))
-def test_any_list_gives_photos_or_our_error(tmp_path_factory, content):
-    base = tmp_path_factory.getbasetemp() / "fuzzed_lists"
-    base.mkdir(exist_ok=True)
-    (base / "a.jpg").touch()
-    listed = base.with_suffix(".txt")
-    listed.write_bytes(content)
-    with suppress(MatchKernelError):
-        assert list(photos_in(base, listed=listed).paths) == ["a.jpg"]
 
 
 def test_a_photo_that_is_named_twice_is_taken_once(folder, monkeypatch):
