@@ -110,7 +110,7 @@ def test_own_photos_wait_for_each_other_and_outlive_a_reload(page, photo_files):
     page.locator("#photo-a input").set_input_files(photo_files[1])
     page.locator("#photo-a").get_by_text(f"{photo_files[1].name}, ").wait_for()
     # It is not matched with the sample: B is empty, and says so where it will be.
-    assert page.locator("#photo-b .name").inner_text() == "choose or drop a photo"
+    assert page.locator("#photo-b .name").inner_text() == "none yet"
     assert page.locator(".empty.b").is_visible()
     assert page.locator(".legend").is_hidden()
     with page.expect_file_chooser():
@@ -269,6 +269,29 @@ def test_the_next_best_of_a_match_are_ringed_in_the_photos(page):
     assert page.get_by_text("rings: its next best").is_visible()
     page.evaluate("matchkernel.panels[0].chosen = null")
     assert page.evaluate(at_rings) == [False] * 4
+
+
+def test_the_panel_tells_of_what_is_marked_and_shown(page):
+    wrong, right = page.locator(".key.differs input"), page.locator(".key.agrees input")
+    passed = sum(counts(page))
+    wrong.uncheck()
+    page.get_by_role("button", name="Next match").click()
+    page.get_by_role("heading", name=f"Match 1 of {counts(page)[0]}").wait_for()
+    wrong.check()
+    page.get_by_role("heading", name=f"of {passed}").wait_for()
+    assert page.locator("#details").get_by_role("button", name="Next that does not").is_visible()
+    page.locator("#look-inside").click()
+    page.locator("#inside-title").filter(has_text=f"of {passed}").wait_for()
+    page.locator("#tab-match").click()
+    # A click on an empty place, and a match that is hidden, leave nothing to tell.
+    for leave in (lambda: page.locator(".panel canvas").click(position={"x": 2, "y": 2}), right.uncheck):
+        page.get_by_role("button", name="Next that agrees").click()
+        page.get_by_text("Yellow: this match").wait_for()
+        leave()
+        page.get_by_role("heading", name="One match").wait_for()
+        assert page.evaluate("matchkernel.panels[0].chosen") is None
+    wrong.uncheck()
+    assert page.get_by_text("Yellow: this match").count() == 0
 
 
 def test_a_match_that_does_not_agree_says_how_far_off_it_is(page):
@@ -534,7 +557,7 @@ def test_the_strip_chooses_and_moving_the_second_patch_draws_the_curve(page, ser
         for name, line in cosines.items():
             assert shown[name] == pytest.approx(float(line[at]), abs=1e-3)
     assert max(shown.values()) < 1
-    page.get_by_role("button", name="Back to the match").click()
+    page.get_by_role("button", name="Reset").click()
     page.get_by_role("row", name="dual, both halves 1.000").wait_for()
 
 
@@ -624,7 +647,7 @@ def test_the_report_is_shown(page):
     page.frame_locator("iframe").get_by_role("heading", name="the report").wait_for()
 
 
-def test_on_a_phone_the_photos_come_early_and_nothing_scrolls_sideways(served, new_page):
+def test_on_a_phone_the_photos_come_early_and_nothing_scrolls_sideways(served, new_page, photo_files):
     page = new_page(served.address, width=390, height=844, has_touch=True)
     page.wait_for_selector(SHOWN)
     assert page.locator(".stage").bounding_box()["y"] < 300
@@ -635,6 +658,11 @@ def test_on_a_phone_the_photos_come_early_and_nothing_scrolls_sideways(served, n
         if tab == "inside":
             page.wait_for_selector("#curve-values tr")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, tab
+    page.locator("#tab-match").tap()
+    page.locator("#photo-a input").set_input_files(photo_files[0])
+    page.locator("#photo-b").get_by_text("none yet").wait_for()
+    height = "(name) => [name.clientHeight, name.scrollWidth - name.clientWidth]"
+    assert page.locator("#photo-b .name").evaluate(height) == [pytest.approx(19, abs=2), 0]  # one line, not clipped
 
 
 def test_the_saved_file_works_from_the_disk_without_a_network(served, pair, new_page, tmp_path):

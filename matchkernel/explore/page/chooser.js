@@ -102,7 +102,7 @@ export class Chooser {
     this.photos.forEach((photo, side) => {
       const name = this.boxes[side].querySelector(".name");
       const shrunk = photo?.shrunk > 1 ? `, shrunk by ${photo.shrunk}` : "";
-      name.replaceChildren(photo ? photo.name : "choose or drop a photo", element("span", {}, photo ? `, ${photo.width} × ${photo.height}${shrunk}` : ""));
+      name.replaceChildren(photo ? photo.name : "none yet", element("span", {}, photo ? `, ${photo.width} × ${photo.height}${shrunk}` : ""));
     });
     this.sampleButton.hidden = this.photos.every((photo) => photo?.sample);
   }

@@ -72,7 +72,7 @@ export class InsidePage {
       find("sliders").append(element("label", "slider", element("span", {}, CHANGES[name][0]), input, output));
       return { name, input, output };
     });
-    find("sliders").append(button("Back to the match", () => this.#still()));
+    find("sliders").append(button("Reset", () => this.#still()));
     new ResizeObserver(() => this.#drawCurve()).observe(find("curve"));
   }
 

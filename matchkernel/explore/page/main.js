@@ -33,7 +33,7 @@ class Page {
 
   constructor(source, facts) {
     Object.assign(this, { source, facts });
-    this.inside = new InsidePage(source, facts, say, (match) => this.panels.find(({ found }) => found === this.opened.found)?.pick(match));
+    this.inside = new InsidePage(source, facts, say, (match) => this.panels.find(({ shown }) => shown === this.opened.shown)?.pick(match));
     this.chooser = new Chooser(source, facts, { changed: (photos, urls) => this.setPhotos(photos, urls), say });
     find("message").querySelector("button").addEventListener("click", () => say(""));
     find("tab-results").hidden = !facts.report;
@@ -147,7 +147,6 @@ class Page {
       if (found.facts.seconds > 0.2 && performance.now() - start > 200) PACE[fields.model] = found.facts.seconds / (points || 1);
       panel.show(found);
       say("");
-      if (!this.last || this.last.panel === panel) this.#start();
     } catch (error) {
       if (panel.asked !== number) return;
       if (!this.last || this.last.panel === panel) this.#forget();
@@ -176,7 +175,9 @@ class Page {
     return Promise.all(this.photos.map((photo) => this.source.patches(photo, found.facts.keypoints)));
   }
 
+  /** match: null for none. */
   choose(panel, match) {
+    if (match === null) return (this.last?.panel ?? panel) === panel && this.#start();
     const found = panel.found;
     const last = this.last = { panel, match };
     return attempt(async () => {
@@ -197,8 +198,8 @@ class Page {
     const words = isMatched ? missing : "There is no match to look into yet.";
     find("inside-all").hidden = Boolean(words);
     if (words) return Object.assign(find("inside-words"), { textContent: words, hidden: false });
-    if (this.opened?.found === panel.found && this.opened.match === match) return this.inside.draw();
-    this.opened = { found: panel.found, match };
+    if (this.opened?.shown === panel.shown && this.opened.match === match) return this.inside.draw();
+    this.opened = { shown: panel.shown, match };
     attempt(async () => this.inside.open(panel.found, await this.patches(panel.found), panel.shown, match));
   }
 

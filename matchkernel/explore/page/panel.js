@@ -145,6 +145,8 @@ export class Panel {
     [counts[0] - counts[1], counts[1]].forEach((number, agrees) => { this.keys[agrees].number.textContent = count(number); });
     this.#say(counts);
     this.shown = passed.filter((i) => this.keys[arrays.agrees.data[i]].input.checked);
+    if (!this.shown.includes(this.chosen)) this.chosen = null;
+    this.choose(this, this.chosen);
     this.#shades = facts.geometry && this.dim.checked ? shadesOf(this.#photos, this.found, right) : null;
     this.lines.input.max = this.shown.length;
     this.#chooseDrawn();
@@ -253,10 +255,9 @@ export class Panel {
   }
 
   #click(place) {
-    const match = this.#matchAt(place);
-    this.chosen = match;
+    this.chosen = this.#matchAt(place);
     this.draw();
-    if (match !== null) this.choose(this, match);
+    this.choose(this, this.chosen);
   }
 
   #key(event) {

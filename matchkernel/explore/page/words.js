@@ -24,7 +24,7 @@ export function verdictOf(facts, shown, agreeing) {
   const often = kind === "yes" ? "chance practically never gives so many" : "more than chance gives, but places that look alike reach this, too";
   const text = `${count(agreeing)} of ${count(shown)} matches fit ${MOTIONS[facts.geometry]}: ${often}.`;
   const chance = `In numbers: ${facts.reason}, significance ${Math.round(facts.significance)}.`;
-  return { kind, title, text, sure: `${kind === "yes" ? "Chance does not give this." : WEAK_CAUTION} ${CAUTION} Single matches that agree may still join look-alike parts. ${chance}` };
+  return { kind, title, text, sure: `${kind === "yes" ? "Chance does not give this." : WEAK_CAUTION} ${CAUTION} ${chance}` };
 }
 
 function median(numbers) {
