@@ -21,7 +21,7 @@ from matchkernel.evaluation.photos.evaluate import evaluate_photos
 from matchkernel.evaluation.photos.methods import MethodSpec
 from matchkernel.evaluation.photos.scenes import EvaluationScene
 from matchkernel.evaluation.photos.scores import difference
-from matchkernel.evaluation.uncertainty import INTERVAL, fpr95_by_points, interval_by_points
+from matchkernel.evaluation.uncertainty import INTERVAL, MIN_PAIRS, fpr95_by_points, interval_by_points
 from matchkernel.geometry.detect import Detector
 from matchkernel.model.describe import describe
 from matchkernel.model.descriptors import Descriptor
@@ -30,7 +30,6 @@ from matchkernel.runtime.weights import available
 from matchkernel.storage.work import Progress
 
 QUERIES, DRAWS, SEED = 3000, 1000, 0
-MIN_PAIRS = 10  # of photos: with two or three, chance alone makes all of them worse too often
 KEYPOINTS = 2000
 RETRIEVAL, MATCHING, HARD, POSES = "retrieval mAP", "found first", "FPR@95, hard negatives", "pose mAA(10°)"
 

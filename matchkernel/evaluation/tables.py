@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matchkernel.data.patch_set import PROTOCOL, kind_of, named_lists
-from matchkernel.evaluation.photos.scores import difference
-from matchkernel.evaluation.uncertainty import Spread
+from matchkernel.evaluation.photos.scores import difference, mean_of, pairs_with
+from matchkernel.evaluation.uncertainty import too_few
 
 TEXT_COLUMNS = ("method", "trained on", "test set", "split", "licence")  # the others are numbers
 MANY_SETS = 3  # longer lists of names are shortened
@@ -62,12 +62,15 @@ def note_of(results: Sequence[Mapping[str, Any]]) -> str:
             return f"In %. FPR@95 with ties as errors; {retrieval}{headline}"
         return f"In %. {retrieval} Without lists of pairs there is no FPR@95."
     kinds = {scene["kind"] for result in results for scene in result["scenes"].values()}
+    few = {too_few(pairs_with(result, SHOWN[kind])) for result in results for kind in kinds}
     return " ".join(
         [
             "Scores in %.",
             *(note for kind, note in SCENE_NOTES.items() if kind in kinds),
-            "±: one standard deviation, had other pairs been drawn.",
-            *["vs. first: [95 % interval]; if it holds 0, the two are too close to tell."] * (len(results) > 1),
+            *(f"Without ±: {why}." for why in sorted(few - {""})),
+            *["±: one standard deviation, had other pairs been drawn."] * ("" in few),
+            *["vs. best: [95 % interval]; if it holds 0, the two are too close to tell."]
+            * ("" in few and len(results) > 1),
             "matches, inliers: per pair. s/photo: finding and describing keypoints, median.",
         ]
     )
@@ -104,24 +107,19 @@ def short_licence(result: Mapping[str, Any]) -> str:
     return licence if len(licence) <= LONGEST_LICENCE else f"{licence[: LONGEST_LICENCE - 1].rstrip()}…"
 
 
-def mean_text(mean: Mapping[str, float]) -> str:
-    """A mean over scenes in percent: `85.8 ± 3.2`."""
-    return Spread((mean["mean"],), mean["std"]).text(digits=1, scale=100)
-
-
 def _photo_row(label: str, result: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Cells by heading: scenes, means with ±, and the paired difference to the first result."""
+    """Cells by heading: scenes, means with ±, and the paired difference to the best result on the same data."""
+    rivals = [other for other in results if other["data_sha256"] == result["data_sha256"]]
     row = {"method": label}
     for name, scene in result["scenes"].items():
         row[name] = f"{100 * scene[SHOWN[scene['kind']]]:.1f}"
     for name, heading in HEADINGS.items():
         if name in result["mean"]:
-            row[heading] = mean_text(result["mean"][name])
-            is_same = result["data_sha256"] == results[0]["data_sha256"]
-            if len(results) > 1 and is_same and name in SHOWN.values():
-                row[f"{heading} vs. first"] = "-"
-                if result is not results[0]:
-                    row[f"{heading} vs. first"] = difference(result, results[0], name).interval_text()
+            row[heading] = mean_of(result, name).text(1)
+            if len(rivals) > 1 and name in SHOWN.values():
+                best = max(rivals, key=lambda other: other["mean"][name]["mean"])
+                to_best = "-" if result is best else difference(result, best, name).interval_text()
+                row[f"{heading} vs. best"] = to_best
     for key in ("matches", "inliers"):
         counts = [scene[key] for scene in result["scenes"].values()]
         row[key] = f"{sum(counts) / len(counts):.0f}"

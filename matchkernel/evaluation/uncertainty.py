@@ -15,6 +15,7 @@ from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.metrics import RECALL
 
 SAMPLES, SEED = 2000, 0
+MIN_PAIRS = 10  # of photos: of two or three, all samples are alike, and chance looks certain
 INTERVAL = (2.5, 97.5)  # percentiles
 ROUNDING = 1e-9  # of sums of whole numbers
 
@@ -48,10 +49,17 @@ class Spread:
         return f"{scale * self.mean:.{digits}f}{spread}"
 
     def interval_text(self) -> str:
-        """Of a difference of shares, in points: `+1.2 [-0.3, +2.7]`."""
+        """Of a difference of shares, in points: `+1.2 [-0.3, +2.7]`, or `+1.2` without an interval."""
+        if math.isnan(self.low):
+            return f"{100 * self.mean:+.1f}"
         digits = 1 + any(0 < abs(bound) < 0.0005 for bound in (self.low, self.high))  # such a bound is not 0
         mean, low, high = (f"{100 * value:+.{digits}f}" for value in (self.mean, self.low, self.high))
         return f"{mean} [{low}, {high}]"
+
+
+def too_few(pairs: int) -> str:
+    """Said instead of ±, an interval or a verdict; empty if there are enough pairs of photos."""
+    return "" if pairs >= MIN_PAIRS else f"too few pairs to tell ({pairs}; {MIN_PAIRS} are needed)"
 
 
 def estimate(scores: Mapping[str, np.ndarray]) -> Spread:

@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matchkernel.errors import ArgumentError
-from matchkernel.evaluation.photos.scores import difference
+from matchkernel.evaluation.photos.scores import difference, pairs_with
 from matchkernel.evaluation.tables import SHOWN
+from matchkernel.evaluation.uncertainty import too_few
 
 FASTER = 1.5  # times as fast: worth a word
 FOUND = {"poses": "camera poses", "homographies": "homographies"}
+WITHIN = {"poses": "1° to 10°", "homographies": "3 px"}
 MOST_NAMES, MOST_GAINS = 5, 3  # in a sentence
 
 Results = Mapping[str, Mapping[str, Any]]  # by label, all on the same scenes
@@ -23,22 +25,29 @@ def headline(kind: str, results: Results) -> str:
         gains = {label: difference(results[best], results[label], name) for label in others}
     except ArgumentError:  # scored on other pairs
         return " ".join(said)
+    pairs, scenes = pairs_with(results[best], name), list(scenes_of(kind, results))
+    few = too_few(pairs)
     close = [best, *(label for label in others if gains[label].low <= 0)]
     ahead = [label for label in others if gains[label].low > 0]
     ahead.sort(key=lambda label: results[label]["descriptor"] != "rootsift")  # which most people know
-    if not others:
+    if few:
+        asked = f"Which finds more {what}" if others else f"How many {what} {best} finds"
+        said += [f"{asked}: {few}.", *_faster(results, [best, *others])]
+    elif not others:
         said.append(f"{best} finds {100 * results[best]['mean'][name]['mean']:.0f} % of the {what}.")
     if len(close) > 1:
         said += [f"{listed(close)} are too close to tell apart in finding {what}.", *_faster(results, close)]
     if ahead:
         told = [
-            f"{_points(gains[x].mean)} more than {x} ({_points(gains[x].low)} to {_points(gains[x].high)})"
+            f"{_points(gains[x].mean)} more than {x}{_pace(_longer(results, best, x))} "
+            f"(95 % interval: {_points(gains[x].low)} to {_points(gains[x].high)})"
             for x in ahead
         ]
         more = [f"more than {counted(len(told) - MOST_GAINS, 'other')}"] if len(told) > MOST_GAINS else []
         said.append(f"Of 100 {what}, {best} finds {listed([*told[:MOST_GAINS], *more])}.")
-    pairs = sum(len(scene["pairs"]) for scene in scenes_of(kind, results).values())
-    return " ".join([*said, f"Measured on {counted(pairs, 'pair')} of photos."])
+    where = f"one scene ({scenes[0]})" if len(scenes) == 1 else f"{len(scenes)} scenes"
+    measured = f"Measured on {counted(pairs, 'pair')} of photos of {where}; found means right to within {WITHIN[kind]}."
+    return " ".join([*said, measured])
 
 
 def _fairness(kind: str, results: Results) -> list[str]:
@@ -58,12 +67,27 @@ def _fairness(kind: str, results: Results) -> list[str]:
 
 
 def _faster(results: Results, labels: Sequence[str]) -> list[str]:
-    """How much faster the fastest of these is than the slowest, if that is worth a word and was measured alike."""
-    seconds = {label: max(results[label]["seconds"]["per_image"], 1e-5) for label in labels}
-    alike = {(str(results[label].get("machine")), results[label]["seconds"].get("threads")) for label in labels}
-    fastest, slowest = min(labels, key=seconds.__getitem__), max(labels, key=seconds.__getitem__)
-    times = seconds[slowest] / seconds[fastest]
-    return [f"{fastest} is {times:.1f} times as fast as {slowest}."] if len(alike) == 1 and times >= FASTER else []
+    """How much faster the fastest of these is than the slowest, if that is worth a word."""
+    by_seconds = sorted(labels, key=lambda label: results[label]["seconds"]["per_image"])
+    fastest, slowest = by_seconds[0], by_seconds[-1]
+    times = _longer(results, slowest, fastest)
+    return [f"{fastest} is {times:.1f} times as fast as {slowest}."] if times >= FASTER else []
+
+
+def _pace(longer: float) -> str:
+    """At what cost in time more is found, if that is worth a word."""
+    if longer >= FASTER:
+        return f" at {longer:.1f} times the time"
+    return f" at {1 / longer:.1f} times the speed" if longer <= 1 / FASTER else ""
+
+
+def _longer(results: Results, one: str, other: str) -> float:
+    """How many times as long as another a method takes for a photo; 1 if this was not measured alike."""
+    both = results[one], results[other]
+    if len({(str(result.get("machine")), result["seconds"].get("threads")) for result in both}) > 1:
+        return 1.0
+    mine, theirs = (max(result["seconds"]["per_image"], 1e-5) for result in both)
+    return float(mine / theirs)
 
 
 def ordered(kind: str, results: Results) -> list[str]:

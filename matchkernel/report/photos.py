@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matchkernel.errors import ArgumentError
-from matchkernel.evaluation.photos.scores import SCORES, difference
-from matchkernel.evaluation.tables import HEADINGS, SHOWN, labels_of, mean_text, short_licence
-from matchkernel.evaluation.uncertainty import Spread
+from matchkernel.evaluation.photos.scores import SCORES, difference, mean_of, pairs_with
+from matchkernel.evaluation.tables import HEADINGS, SHOWN, labels_of, short_licence
+from matchkernel.evaluation.uncertainty import too_few
 from matchkernel.plots.scores import ReportedMethod
 from matchkernel.report.blocks import NOTHING, Block, Scatter, Section, TextTable, bold_best
 from matchkernel.report.headline import counted, headline, listed, ordered, scenes_of
@@ -30,10 +30,16 @@ COUNTS = (
 )
 BY_SCENE = " Columns of scenes: {}; every scene counts once."
 SPREAD = " ±: one standard deviation, had other pairs been drawn (bootstrap)."
-DIFFERENCES = (
-    "In points of %, on the same pairs; in brackets the 95 % interval, had other pairs been drawn: if it holds 0, the "
-    "two are too close to tell."
+DIFFERENCES = "In points of %, on the same pairs."
+IN_BRACKETS = (
+    " In brackets the 95 % interval, had other pairs been drawn: if it holds 0, the two are too close to tell."
 )
+BARS = " Bars: ± one standard deviation."
+OVERLAP = (
+    " Bars may overlap and a difference still be beyond chance: both methods were tested on the same pairs. The table "
+    "of differences decides."
+)
+BEYOND = "beyond chance"
 
 
 def photo_sections(runs: Sequence[ScoredRun]) -> list[Section]:
@@ -69,8 +75,8 @@ def photo_sections(runs: Sequence[ScoredRun]) -> list[Section]:
 def _setup(kind: str, results: Mapping[str, Mapping[str, Any]]) -> str:
     """What all results share, and is therefore not in their names."""
     scenes = scenes_of(kind, results)
-    pairs = counted(sum(len(scene["pairs"]) for scene in scenes.values()), "pair")
-    shared = [f"{pairs} of photos in {listed(list(scenes))}"]
+    pairs = pairs_with(next(iter(results.values())), SHOWN[kind])
+    shared = [f"{counted(pairs, 'pair')} of photos in {listed(list(scenes))}"]
     for key, say in (("keypoints", "at most {:,} keypoints per photo"), ("filter", "matches kept by: {}")):
         values = {result[key] for result in results.values()}
         shared += [say.format(value) for value in values if len(values) == 1]
@@ -79,19 +85,24 @@ def _setup(kind: str, results: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _blocks(kind: str, results: Mapping[str, Mapping[str, Any]]) -> list[Block]:
     order = ordered(kind, results)
-    heading = HEADINGS[SHOWN[kind]]
+    name, heading = SHOWN[kind], HEADINGS[SHOWN[kind]]
+    means = {label: mean_of(results[label], name) for label in order}
+    best, is_enough = order[0], means[order[0]].std is not None
     blocks: list[Block] = [_scores(kind, {label: results[label] for label in order})]
-    if len(order) > 1:
-        best = results[order[0]]
-        rows = [(label, *_compared(results[label], best, SHOWN[kind])) for label in order[1:]]
-        title = f"{heading}: difference to {order[0]}"
-        blocks.append(TextTable(title, ("method", "points", "verdict"), tuple(rows), note=DIFFERENCES))
+    rows = [(label, *_compared(results[label], results[best], name)) for label in order[1:]]
+    if rows:
+        note = DIFFERENCES + IN_BRACKETS * is_enough
+        title = f"{heading}: difference to {best}"
+        blocks.append(TextTable(title, ("method", "points", "verdict"), tuple(rows), note=note))
+    reached = means[best].mean - (means[best].std or 0)
+    overlaps = any(
+        verdict == BEYOND and means[label].mean + (means[label].std or 0) >= reached for label, _, verdict in rows
+    )
     points = {}
     for label in order:
         seconds = min(max(results[label]["seconds"]["per_image"], 1e-5), 1e6)  # what a chart can show
-        found = results[label]["mean"][SHOWN[kind]]
-        points[ReportedMethod(label)] = seconds, Spread((100 * found["mean"],), 100 * found["std"])
-    note = "Up and to the left is better; bars: ± one standard deviation."
+        points[ReportedMethod(label)] = seconds, means[label]
+    note = f"Up and to the left is better.{BARS * is_enough}{OVERLAP * overlaps}"
     title = f"{heading} against seconds per photo"
     return [*blocks, Scatter(title, "seconds per photo", points, f"{heading}, %", note=note)]
 
@@ -105,7 +116,7 @@ def _scores(kind: str, results: Mapping[str, Mapping[str, Any]]) -> TextTable:
     head = ("method", HEADINGS[main], *compared, *counts, "licence")
     rows = []
     for label, result in results.items():
-        means = [mean_text(result["mean"][name]) for name in (main, *others)]
+        means = [mean_of(result, name).text(1) for name in (main, *others)]
         cells = [f"{100 * result['scenes'][name][main]:.1f}" for name in by_scene]
         totals = [sum(result["scenes"][name][key] for name in scenes) / len(scenes) for key in counts]
         seconds = f"{result['seconds']['per_image']:.2f}"
@@ -115,7 +126,9 @@ def _scores(kind: str, results: Mapping[str, Mapping[str, Any]]) -> TextTable:
         bold_best(column, name == "s/photo") if 0 < number <= 1 + len(compared) else column
         for number, (name, column) in enumerate(zip(head, zip(*rows, strict=True), strict=True))
     ]
-    note = f"{NOTES[kind]} {COUNTS}{BY_SCENE.format(HEADINGS[main]) * bool(by_scene)}{SPREAD}"
+    few = too_few(pairs_with(next(iter(results.values())), main))
+    spread = f" Without ±: {few}." if few else SPREAD
+    note = f"{NOTES[kind]} {COUNTS}{BY_SCENE.format(HEADINGS[main]) * bool(by_scene)}{spread}"
     table = tuple(zip(*columns, strict=True))
     return TextTable(TITLES[kind], head, table, note=note + " Bold is the best value." * (len(rows) > 1))
 
@@ -125,4 +138,5 @@ def _compared(result: Mapping[str, Any], best: Mapping[str, Any], name: str) -> 
         found = difference(result, best, name)
     except ArgumentError:
         return NOTHING, "scored on other pairs"
-    return found.interval_text(), "too close to tell" if found.high >= 0 else "beyond chance"
+    verdict = too_few(pairs_with(result, name)) or ("too close to tell" if found.high >= 0 else BEYOND)
+    return found.interval_text(), verdict

@@ -21,6 +21,7 @@ from matchkernel.cli.app import app
 from matchkernel.data import split
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.errors import ArgumentError, FileError
+from matchkernel.evaluation import uncertainty
 from matchkernel.evaluation.photos.scenes import colmap_scene
 from matchkernel.geometry.frames import Frames, extract_patches
 from matchkernel.model.descriptors import build
@@ -64,7 +65,8 @@ def quicken(patch):
         patch.setattr(module, "KEYPOINTS", 150)
     patch.setattr(page, "KEYPOINTS", 300)
     patch.setattr(limits, "MIN_CORRECT", 1)
-    patch.setattr(judge, "MIN_PAIRS", 2)
+    for module in (judge, uncertainty):
+        patch.setattr(module, "MIN_PAIRS", 2)
     for name in DRAWN:
         patch.setattr(page, name, lambda *_: iter(()))
 

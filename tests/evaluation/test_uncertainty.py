@@ -6,7 +6,7 @@ from helpers import refuses
 
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.metrics import fpr95
-from matchkernel.evaluation.uncertainty import estimate, fpr95_by_points, interval_by_points, paired_difference
+from matchkernel.evaluation.uncertainty import Spread, estimate, fpr95_by_points, interval_by_points, paired_difference
 
 
 def made(seed, points=60, matches=80, others=500, apart=1.0):
@@ -70,6 +70,7 @@ def test_a_paired_difference_is_narrower_than_two_separate_ones():
     assert (found.mean, found.std) == (pytest.approx(0.05), pytest.approx(0, abs=1e-12))
     assert found.text(1, 100) == "5.0 ± 0.0"
     assert found.interval_text() == "+5.0 [+5.0, +5.0]"
+    assert Spread((0.05,)).interval_text() == "+5.0"
     assert estimate(ours).std > 0.02
 
 

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from made_results import a_full_set, hpatches, pairs, photos, written
 
+from matchkernel.evaluation.tables import note_of, table_of
 from matchkernel.report.blocks import Best, Report, Section, TextTable
 from matchkernel.report.page import STYLE, html_page
-from matchkernel.report.write import gather, report_results
+from matchkernel.report.write import gather, markdown, report_results
 
+MEASURED_ON = "Measured on 37 pairs of photos of one scene (castle); found means right to within 1° to 10°."
 MEASURED = """() => {
     const all = (name, measure) => [...document.querySelectorAll(name)].map(measure)
     return {
@@ -104,8 +106,8 @@ def test_the_page_begins_with_who_finds_how_much_more(tmp_path):
     gain = maa(ours) - maa(theirs)
     assert report.lead[0].startswith(f"Of 100 camera poses, ours finds {gain:.0f} more than rootsift (")
     assert f" and {maa(ours) - maa(errors(9)):.0f} more than sift (" in report.lead[0]
-    assert report.lead[0].endswith(". Measured on 37 pairs of photos.")
-    low, high = (float(word) for word in report.lead[0].split("(")[1].split(")")[0].split(" to "))
+    assert report.lead[0].endswith(f". {MEASURED_ON}")
+    low, high = (float(word) for word in report.lead[0].split("(95 % interval: ")[1].split(")")[0].split(" to "))
     random = np.random.default_rng(7)
     drawn = [random.integers(37, size=37) for _ in range(500)]
     gains = [maa(np.array(ours)[rows]) - maa(np.array(theirs)[rows]) for rows in drawn]
@@ -130,7 +132,53 @@ def test_a_difference_by_chance_and_a_single_method_are_not_called_a_gain(tmp_pa
     assert gather([written(tmp_path / "many", *many)]).lead[0].startswith("a, b, c, d and 3 others are too close ")
     alone = gather([written(tmp_path / "alone", photos("a", errors(0)))])
     found = f"a finds {maa(errors(0)):.0f} % of the camera poses."
-    assert alone.lead[0] == f"{found} Measured on 37 pairs of photos."
+    assert alone.lead[0] == f"{found} {MEASURED_ON}"
+
+
+@pytest.mark.parametrize("pairs", [1, 2, 9])
+def test_of_too_few_pairs_nothing_is_said_beyond_the_means(pairs, tmp_path):
+    why = f"too few pairs to tell ({pairs}; 10 are needed)"
+    two = [photos("a", pairs * [0.5]), photos("b", pairs * [20.0], seconds={"per_image": 0.1})]
+    both, alone = (gather([written(tmp_path / name, *found)]) for name, found in (("two", two), ("one", two[:1])))
+    assert both.lead[0].startswith(f"Which finds more camera poses: {why}. b is 5.0 times as fast as a. Measured ")
+    assert alone.lead[0].startswith(f"How many camera poses a finds: {why}. Measured on ")
+    scores, differences, _ = both.sections[0].blocks
+    assert differences.rows == (("b", "-100.0", why),)
+    assert [row[1] for row in scores.rows] == ["100.0", "0.0"]
+    headings, rows = table_of(two)
+    cells = [dict(zip(headings, row, strict=True)) for row in rows]
+    assert [(row["mAA(10°)"], row["mAA(10°) vs. best"]) for row in cells] == [("100.0", "-"), ("0.0", "-100.0")]
+    for text in (markdown(both), html_page(both), markdown(alone), note_of(two)):
+        assert f"Without ±: {why}." in text
+        assert not any(word in text.replace("Without ±", "") for word in ("±", "interval", "[", "chance", "too close"))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "pace"), [(1.6, " at 3.2 times the time"), (0.25, " at 2.0 times the speed"), (0.6, "")]
+)
+def test_who_finds_more_is_said_with_its_time(seconds, pace, tmp_path):
+    found = photos("a", errors(0), seconds={"per_image": seconds}), photos("b", errors(3))
+    lead = gather([written(tmp_path, *found)]).lead[0]
+    assert f" more than b{pace} (95 % interval: " in lead
+    elsewhere = photos("c", errors(3), machine="another", seconds={"per_image": 9.0})
+    assert " more than c (95 %" in gather([written(tmp_path / "other", found[0], elsewhere)]).lead[0]
+
+
+def test_the_terminal_and_the_page_compare_with_the_best(tmp_path):
+    found = photos("worse", errors(3)), photos("better", errors(0))
+    page = gather([written(tmp_path, *found)]).sections[0].blocks[1]
+    headings, rows = table_of(found)
+    assert [row[headings.index("mAA(10°) vs. best")] for row in rows] == [page.rows[0][1], "-"]
+    assert page.rows[0][1].startswith("-")
+    assert "vs. best: [95 % interval]" in note_of(found)
+
+
+@pytest.mark.parametrize(("extra", "overlaps"), [(0.5, True), (5.0, False)])
+def test_where_bars_overlap_though_one_is_better_the_chart_says_what_decides(extra, overlaps, tmp_path):
+    chart = gather([written(tmp_path, photos("a", errors(0)), photos("b", errors(extra)))]).sections[0].blocks[-1]
+    (_, ours), (_, theirs) = sorted(chart.methods.values(), key=lambda point: -point[1].mean)
+    assert (ours.mean - ours.std < theirs.mean + theirs.std) is overlaps
+    assert ("The table of differences decides." in chart.note) is overlaps
 
 
 def test_methods_that_learned_from_the_photos_are_a_warning_before_any_number(tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.photos.scenes import EvaluationScene
-from matchkernel.evaluation.uncertainty import Spread, estimate, paired_difference
+from matchkernel.evaluation.uncertainty import Spread, estimate, paired_difference, too_few
 
 POSES = ("maa5", "maa10")
 SCORES = {"poses": POSES, "homographies": ("accuracy", "h1", "h3", "h5")}
@@ -51,19 +51,34 @@ def scores_by_scene(scenes: Mapping[str, Any], name: str) -> dict[str, np.ndarra
 
 
 def mean_score(scenes: Mapping[str, Any], name: str) -> dict[str, float | None]:
-    """Mean of a score over scenes, its standard deviation over bootstrap samples, and its 95 % interval."""
+    """Mean of a score over scenes, its standard deviation over bootstrap samples, and its 95 % interval.
+
+    They are numbers for any number of pairs; mean_of and difference show them only if there are enough.
+    """
     found = estimate(scores_by_scene(scenes, name))
     return {"mean": found.mean, "std": found.std, "low": found.low, "high": found.high}
 
 
+def pairs_with(result: Mapping[str, Any], name: str) -> int:
+    """How many pairs of a result have a score."""
+    return sum(len(scene["pairs"]) for scene in result["scenes"].values() if name in SCORES[scene["kind"]])
+
+
+def mean_of(result: Mapping[str, Any], name: str) -> Spread:
+    """The mean of a score in percent, with its deviation if there are enough pairs."""
+    found = result["mean"][name]
+    return Spread((100 * found["mean"],), None if too_few(pairs_with(result, name)) else 100 * found["std"])
+
+
 def difference(result: Mapping[str, Any], other: Mapping[str, Any], name: str) -> Spread:
-    """The paired difference of two results in a score, over the scenes that have it."""
+    """The paired difference of two results in a score, over the scenes that have it; of too few pairs the mean only."""
     mine, theirs = (scores_by_scene(each["scenes"], name) for each in (result, other))
     for scene in mine.keys() & theirs.keys():
         one, two = ([list(row["images"]) for row in each["scenes"][scene]["pairs"]] for each in (result, other))
         if one != two:
             raise ArgumentError(f"{scene}: the two results are of different pairs, and cannot be compared")
-    return paired_difference(mine, theirs)
+    found = paired_difference(mine, theirs)
+    return Spread(found.values) if too_few(pairs_with(result, name)) else found
 
 
 def summary(
