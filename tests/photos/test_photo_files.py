@@ -532,8 +532,18 @@ def test_links_to_other_files_are_not_followed_and_deep_groups_are_refused_at_on
     for read in (image_names, recorded_facts, lambda path: read_features(path, "a.png")):
         with refuses(FileError):
             read(tmp_path / "linked.h5")
-    with refuses(FileError):
-        read_features(tmp_path / "linked.h5", "b.png")
+    write_features(tmp_path / "outside.h5", [(name, features) for name in ("virtual.png", "raw.png")])
+    (tmp_path / "secret.bin").write_bytes(features.keypoints.tobytes())
+    with h5py.File(tmp_path / "outside.h5", "a") as file:
+        layout = h5py.VirtualLayout(features.keypoints.shape, features.keypoints.dtype)
+        layout[:] = h5py.VirtualSource("secret.h5", "a.png/keypoints", features.keypoints.shape)
+        del file["virtual.png/keypoints"], file["raw.png/keypoints"]
+        file["virtual.png"].create_virtual_dataset("keypoints", layout)
+        raw = [(str(tmp_path / "secret.bin"), 0, features.keypoints.nbytes)]
+        file["raw.png"].create_dataset("keypoints", features.keypoints.shape, features.keypoints.dtype, external=raw)
+    for place, name in (("linked.h5", "b.png"), ("outside.h5", "virtual.png"), ("outside.h5", "raw.png")):
+        with refuses(FileError):
+            read_features(tmp_path / place, name)
     with h5py.File(tmp_path / "deep.h5", "w") as file:
         file.create_group("a/" * 500)
     with h5py.File(tmp_path / "circle.h5", "w") as file:
