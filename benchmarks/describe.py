@@ -6,8 +6,8 @@
 Jobs take turns in one run, so that ratios mean something on a busy machine too. With one thread the processor's time is
 counted, and other programs matter little. On a GPU the loss of half precision is measured too, by matching two patches
 of each point of random textures. A profile of a CPU is of onnx-int8: microseconds of every node for one patch, and how
-fast its convolutions are, counted without products that only a form of the graph adds. Where there is a C compiler and
-AVX-512 VNNI, what one core could do at most is measured beside it.
+fast its convolutions are, counted without products that only a form of the graph adds; and what else a patch of a photo
+costs. Where there is a C compiler and AVX-512 VNNI, what one core could do at most is measured beside it.
 """
 
 import argparse
@@ -29,18 +29,24 @@ import torch
 from timing import interleaved_medians, print_kernels, processor, using_threads, versions, write_result
 
 import matchkernel
+from matchkernel.data.sample_pair import FOLDER
 from matchkernel.data.synthetic import random_texture
 from matchkernel.errors import MatchKernelError
-from matchkernel.geometry.frames import Frames, extract_patches
+from matchkernel.geometry.detect import Detector
+from matchkernel.geometry.frames import Frames, Pyramid, extract_patches
 from matchkernel.geometry.jitter import Jitter, jittered
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.engines.choose import open_engine
+from matchkernel.photos.extract import CUT
 from matchkernel.runtime.graph import INPUT, OUTPUT
+from matchkernel.runtime.onnx import peaks, prepare_patches
+from matchkernel.storage.pixels import as_gray
 
 PATCHES, REPEATS = 384, 7
 HARDNET, BATCHES = "kornia HardNet", (16, 32, 96)  # it is compared at its best batch size
 ENGINES = ("torch", "onnx", "onnx-int8")
 PROFILED, NODES, KERNEL = 40, 12, "_kernel_time"  # of a profile: turns, nodes that are printed, how their events end
+KEYPOINTS = 2000  # of the photo of a profile
 PEAK = Path(__file__).with_name("vnni_peak.c")
 GPU_PATCHES, SIDE, POINTS, TEXTURES, TEXTURE = 2**19, 32, 8192, 8, 1024
 JITTER = Jitter(shift=0.1, octaves=0.25, degrees=15.0, stretch=0.2)
@@ -113,7 +119,7 @@ def profile_on_cpu(models: list[str], numbers_of_threads: list[int]) -> None:
         for name in models:
             profiles.setdefault(str(threads), {})[name] = profile = profile_of(name, threads)
             words = f"{profile['us']:.1f} us a patch, {profile['billion_products_per_s']:.0f} billion products/s"
-            print(f"  {name}, {profile['patches']} patches: {words}")
+            print(f"  {name}, {profile['patches']} patches: {words}; of a photo, one by one: {profile['photo_us']}")
             for node, found in list(profile["nodes"].items())[:NODES]:
                 print(f"    {node:40} " + ", ".join(f"{value:8.2f} {key}" for key, value in found.items()), flush=True)
     peaks.append(peak_of_a_core())
@@ -155,7 +161,30 @@ def profile_of(name: str, threads: int) -> dict[str, Any]:
             found["billion_products_per_s"] = round(products[int(number)] / own / 1e9, 1)
     whole = sum(seconds.values())
     rate = len(networks) * sum(products) / whole / 1e9
-    return {"patches": count, "us": round(whole * 1e6, 2), "billion_products_per_s": round(rate, 1), "nodes": nodes}
+    return {
+        "patches": count,
+        "us": round(whole * 1e6, 2),
+        "billion_products_per_s": round(rate, 1),
+        "photo_us": photo_parts(engine, count),
+        "nodes": nodes,
+    }
+
+
+def photo_parts(engine: Any, count: int) -> dict[str, float]:
+    """Microseconds for a patch of a photo, by part, `count` at a time in one thread."""
+    gray = as_gray(FOLDER / "left.png")
+    frames = Detector(keypoints=KEYPOINTS).detect(gray).frames
+    pyramid, starts = Pyramid(gray), range(0, KEYPOINTS, count)
+    patches = [pyramid.cut(frames[start : start + count], CUT)[:, None] for start in starts]
+    values = [prepare_patches(some, engine.size, engine.dtype)[0] for some in patches]
+    jobs: dict[str, Callable[[], object]] = {
+        "cut": lambda: [pyramid.cut(frames[start : start + count], CUT) for start in starts],
+        "to floats": lambda: [prepare_patches(some, engine.size, engine.dtype) for some in patches],
+        "find those beyond int8": lambda: [peaks(some) for some in values],
+        "network": lambda: [engine.session.run([OUTPUT], {INPUT: some}) for some in values],
+    }
+    seconds = interleaved_medians(jobs, REPEATS, time.process_time)
+    return {part: round(1e6 * taken / KEYPOINTS, 1) for part, taken in seconds.items()}
 
 
 def node_seconds(content: bytes, values: np.ndarray, threads: int) -> dict[tuple[str, str], float]:
