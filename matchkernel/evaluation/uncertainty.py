@@ -63,14 +63,22 @@ def too_few(pairs: int) -> str:
 
 
 def estimate(scores: Mapping[str, np.ndarray]) -> Spread:
-    """Mean over scenes of the mean over pairs; pairs are drawn within each scene, and every scene counts once."""
+    """Mean over scenes of the mean over pairs; pairs are drawn within each scene, and every scene counts once.
+
+    Scenes of a single pair, within which nothing can be drawn, are drawn from together.
+    """
     if not scores or any(not len(values) for values in scores.values()):
         raise ArgumentError("an estimate needs at least one pair in every scene")
     random = np.random.default_rng(SEED)
     totals = np.zeros(SAMPLES)
-    for _, values in sorted(scores.items()):
+    in_order = [values for _, values in sorted(scores.items())]
+    parts = [(values, 1) for values in in_order if len(values) > 1]
+    alone = [values[0] for values in in_order if len(values) == 1]
+    if alone:
+        parts.append((np.array(alone), len(alone)))
+    for values, times in parts:
         chosen = random.integers(0, len(values), (SAMPLES, len(values)))
-        totals += np.asarray(values, np.float64)[chosen].mean(1)
+        totals += times * np.asarray(values, np.float64)[chosen].mean(1)
     totals /= len(scores)
     low, high = np.percentile(totals, INTERVAL)
     mean = float(np.mean([np.mean(values) for values in scores.values()]))

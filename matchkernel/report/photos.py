@@ -122,11 +122,12 @@ def _scores(kind: str, results: Mapping[str, Mapping[str, Any]]) -> TextTable:
         seconds = f"{result['seconds']['per_image']:.2f}"
         numbers = (means[0], seconds, *means[1:], *cells, *(f"{total:.0f}" for total in totals))
         rows.append((label, *numbers, short_licence(result)))
+    few = too_few(pairs_with(next(iter(results.values())), main))
+    bold = [2] if few else range(1, 2 + len(compared))
     columns = [
-        bold_best(column, name == "s/photo") if 0 < number <= 1 + len(compared) else column
+        bold_best(column, name == "s/photo") if number in bold else column
         for number, (name, column) in enumerate(zip(head, zip(*rows, strict=True), strict=True))
     ]
-    few = too_few(pairs_with(next(iter(results.values())), main))
     spread = f" Without ±: {few}." if few else SPREAD
     note = f"{NOTES[kind]} {COUNTS}{BY_SCENE.format(HEADINGS[main]) * bool(by_scene)}{spread}"
     table = tuple(zip(*columns, strict=True))

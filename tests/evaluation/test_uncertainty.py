@@ -54,6 +54,10 @@ def test_the_spread_is_that_of_the_mean():
     """Standard error of a mean over scenes: sqrt(sum of variances / n) / number of scenes."""
     random = np.random.default_rng(1)
     scores = {"a": random.random(80), "b": random.random(45)}
+    singles = random.random(60)  # scenes of one pair each are drawn from together
+    assert estimate({str(k): singles[k : k + 1] for k in range(60)}).std == pytest.approx(
+        singles.std() / 60**0.5, rel=0.05
+    )
     found = estimate(scores)
     expected = np.sqrt(sum(values.var() / len(values) for values in scores.values())) / 2
     assert found.std == pytest.approx(expected, rel=0.05)

@@ -145,6 +145,7 @@ def test_of_too_few_pairs_nothing_is_said_beyond_the_means(pairs, tmp_path):
     scores, differences, _ = both.sections[0].blocks
     assert differences.rows == (("b", "-100.0", why),)
     assert [row[1] for row in scores.rows] == ["100.0", "0.0"]
+    assert [cell for row in scores.rows for cell in row if isinstance(cell, Best)] == ["0.10"]  # seconds
     headings, rows = table_of(two)
     cells = [dict(zip(headings, row, strict=True)) for row in rows]
     assert [(row["mAA(10°)"], row["mAA(10°) vs. best"]) for row in cells] == [("100.0", "-"), ("0.0", "-100.0")]
