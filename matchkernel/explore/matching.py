@@ -37,7 +37,8 @@ class Comparison:
             all mutual nearest neighbours; kept (M,), those that pass the filter, to which the geometry was fitted;
             errors (M,), how many pixels each is off it, infinite without one; agrees (M,), those within 3 px; rivals_b
             (M, 2), the next nearest keypoints of B to that of A, and rivals_b_distances; rivals_a, rivals_a_distances
-            likewise. A row with fewer rivals repeats its match at distance 2.
+            likewise. None lies in the middle of the match's own region: that is the same place at another size or turn.
+            A row with fewer rivals repeats its match at distance 2. confusions (M,): distance over the nearest rival's.
     """
 
     facts: dict[str, Any]
@@ -120,9 +121,10 @@ class PageMatcher:
             "errors": errors.astype(np.float32),
             "agrees": (errors <= INLIER_PIXELS).astype(np.uint8),
         }
-        rows = first.descriptors, second.descriptors
-        arrays["rivals_b"], arrays["rivals_b_distances"] = _rivals(*rows, found.indices)
-        arrays["rivals_a"], arrays["rivals_a_distances"] = _rivals(*rows[::-1], found.indices[:, ::-1])
+        arrays["rivals_b"], arrays["rivals_b_distances"] = _rivals(first, second, found.indices)
+        arrays["rivals_a"], arrays["rivals_a_distances"] = _rivals(second, first, found.indices[:, ::-1])
+        nearest = np.minimum(arrays["rivals_a_distances"][:, 0], arrays["rivals_b_distances"][:, 0])
+        arrays["confusions"] = (arrays["distances"] / np.maximum(nearest, 1e-6)).astype(np.float32)
         facts = {
             "model": describer.name,
             "label": describer.label,
@@ -175,8 +177,9 @@ def _limits(keep: Filter, describer: Describer) -> dict[str, Any]:
     }
 
 
-def _rivals(rows_a: np.ndarray, rows_b: np.ndarray, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(M, RIVALS) uint32 and float32: the rows of B nearest to that of A, other than its match, and their distances."""
+def _rivals(first: Features, second: Features, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(M, RIVALS) uint32 and float32: the rows of B nearest to that of A, elsewhere than its match, their distances."""
+    rows_a, rows_b, centers = first.descriptors, second.descriptors, second.frames.centers
     index = np.repeat(pairs[:, 1:], RIVALS, 1).astype(np.uint32)
     distance = np.full((len(pairs), RIVALS), 2, np.float32)
     count = min(RIVALS, len(rows_b) - 1)
@@ -187,10 +190,12 @@ def _rivals(rows_a: np.ndarray, rows_b: np.ndarray, pairs: np.ndarray) -> tuple[
         part = pairs[start : start + ROWS_AT_A_TIME]
         alike, each, here = rows_a[part[:, 0]] @ rows_b.T, np.arange(len(part)), slice(start, start + len(part))
         alike[:, empty] = -1
-        alike[each, part[:, 1]] = -2
+        off = np.linalg.norm(centers[None] - centers[part[:, 1], None], axis=2)
+        alike[off <= second.frames.half_widths[part[:, 1], None] / 2] = -2
         for rank in range(count):
             best = alike.argmax(1)
-            index[here, rank] = best
+            is_elsewhere = alike[each, best] >= -1
+            index[here, rank] = np.where(is_elsewhere, best, part[:, 1])
             distance[here, rank] = np.sqrt(np.clip(2 - 2 * alike[each, best], 0, 4))
             alike[each, best] = -3
     return index, distance

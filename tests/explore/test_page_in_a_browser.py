@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from scipy.stats import t as student
 
 from matchkernel.explore.inside import PatchChange, Region
 from matchkernel.explore.save import save_page
@@ -325,6 +326,38 @@ def test_a_match_that_does_not_agree_says_how_far_off_it_is(page):
     assert page.evaluate(chosen)[1] == 0
 
 
+def test_clearly_wrong_matches_come_before_those_near_the_line(page):
+    set_slider(page, limit(1), 1)
+    errors = page.evaluate(
+        "matchkernel.panels[0].shown.map((i) => matchkernel.panels[0].found.arrays.errors.data[i] || 0)"
+    )
+    clear, near = ([at for at, error in enumerate(errors) if low < error <= high] for low, high in ((9, 1e9), (3, 9)))
+    assert clear
+    assert near
+    seen = []
+    for at in (*clear, *near, clear[0]):
+        page.get_by_role("button", name="Next that does not").click()
+        page.get_by_role("heading", name=f"Match {at + 1} of").wait_for()
+        seen.append(page.locator(".fit strong").inner_text())
+    assert {text.strip() for text in seen[: len(clear)]} == {"Does not agree, probably wrong:"}
+
+
+def test_what_a_no_counts_and_what_easily_confused_matches_say(page):
+    for facts, confusions, expected in (
+        ("geometry: null, reason: '18 of 70 matches agree on a fundamental matrix, as many as chance can give'", 0,
+         "but the largest group that fits together is 18; chance gives as many."),
+        ("geometry: null, reason: 'no homography fits the matches'", 0, "but no homography fits the matches."),
+        ("geometry: 'fundamental'", 0.99, "Many are easily confused: some may join look-alike parts."),
+        ("geometry: 'fundamental'", 0.5, "practically never gives so many."),
+        ("geometry: 'homography'", 0.99, "practically never gives so many."),
+    ):  # fmt: skip
+        page.evaluate(
+            f"""() => {{ const panel = matchkernel.panels[0]; Object.assign(panel.found.facts, {{ {facts} }});
+              panel.found.arrays.confusions.data.fill({confusions}); panel.refilter(); }}"""
+        )
+        assert words(page).endswith(expected)
+
+
 def test_keys_and_focus_stay_where_they_are_used(page):
     page.keyboard.press("ArrowRight")  # nothing is focused
     page.get_by_role("heading", name="Match 1 of").wait_for()
@@ -561,38 +594,48 @@ def test_the_strip_chooses_and_moving_the_second_patch_draws_the_curve(page, ser
     page.get_by_role("row", name="dual, both halves 1.000").wait_for()
 
 
-def test_a_mean_over_matches_says_which_half_loses_more(page, served):
+def test_a_mean_over_matches_says_which_half_loses_more_of_its_lead(page, served):
     page.locator("#tab-inside").click()
     page.wait_for_selector("#curve-values tr")
     page.get_by_text("One match can mislead").wait_for()
     page.locator("#inside-mean").select_option("20 matches that agree, mean")
+    page.get_by_text("Move a slider to see which half loses more.").wait_for()
     set_slider(page, "#sliders .slider:nth-of-type(2) input", 4.8)
-    said = page.locator("#curve-words").filter(has_text="Mean of 20 matches that agree: ")
+    said = page.locator("#curve-words").filter(has_text="Mean of 20 matches that agree, on this pair of photos: ")
     said.wait_for()
     regions = page.evaluate(
-        """() => { const { found, shown } = matchkernel.panels[0], { frames_a, frames_b, pairs, agrees } = found.arrays;
+        """() => { const { found, shown } = matchkernel.panels[0], { arrays } = found;
+          const { frames_a, frames_b, pairs, agrees, rivals_b } = arrays;
           const right = shown.filter((i) => agrees.data[i]), row = ({ data }, k) => [...data.slice(6 * k, 6 * k + 6)];
           return [...Array(20).keys()].map((k) => right[Math.round(k * (right.length - 1) / 19)])
-            .map((i) => [row(frames_a, pairs.data[2 * i]), row(frames_b, pairs.data[2 * i + 1])]); }"""
+            .map((i) => [row(frames_a, pairs.data[2 * i]), row(frames_b, pairs.data[2 * i + 1]),
+              row(frames_b, rivals_b.data[rivals_b.shape[1] * i])]); }"""
     )
     a, b = served.explorer.pair
-    losses = {"polar": [], "Cartesian": []}
-    for first, second in regions:
-        cosines, steps, _ = served.explorer.inspector.curve(
-            a, Region(*first), b, Region(*second), "right", PatchChange(), "dual"
+    losses, leads = np.zeros((2, 20)), np.zeros((2, 20))
+    for k, (first, second, rival) in enumerate(regions):
+        own, other = (
+            served.explorer.inspector.curve(a, Region(*first), b, Region(*end), "right", PatchChange(), "dual")
+            for end in (second, rival)
         )
-        at = int(np.abs(steps - 4.8).argmin())
-        for system, found in losses.items():
-            found.append(cosines[f"dual, {system} half"][20] - cosines[f"dual, {system} half"][at])
-    more = np.subtract(losses["polar"], losses["Cartesian"])
-    error = more.std(ddof=1) / np.sqrt(20)
+        at = int(np.abs(own[1] - 4.8).argmin())
+        for half, system in enumerate(("polar", "Cartesian")):
+            line = own[0][f"dual, {system} half"]
+            losses[half, k], leads[half, k] = line[20] - line[at], line[20] - other[0][f"dual, {system} half"][20]
+    shares = losses.mean(1) / leads.mean(1)
+    rests = (losses - shares[:, None] * leads) / leads.mean(1)[:, None]
+    difference = shares[0] - shares[1]
+    reach = student.ppf(0.975, 19) * np.std(rests[0] - rests[1], ddof=1) / np.sqrt(20)
+    numbers = re.findall(r"-?\d+(?= %[,:]|[; ]|\))", said.inner_text().partition("next best, ")[2])
+    expected = [*shares, difference, difference - reach, difference + reach]
+    told = [float(number) for number in numbers if number != "95"]
+    assert told == pytest.approx([100 * value for value in expected], abs=0.7)
     verdict = "no clear difference"
-    if abs(more.mean()) > 2 * error:
-        verdict = f"the {'polar' if more.mean() > 0 else 'Cartesian'} half loses more"
-    numbers = re.findall(r"-?\d\.\d{3}", said.inner_text())
-    expected = [np.mean(losses["polar"]), np.mean(losses["Cartesian"]), more.mean(), error]
-    assert [float(number) for number in numbers] == pytest.approx(expected, abs=2e-3)
-    assert verdict in said.inner_text()
+    if abs(difference) > reach:
+        verdict = f"{'polar' if difference > 0 else 'Cartesian'} loses more"
+    assert f": {verdict} (" in said.inner_text()
+    page.locator("#inside-b").select_option("the next best in B")  # no lead to lose
+    page.get_by_text("Mean of 20 matches that agree, patch A with the next best in B.").wait_for()
 
 
 def test_the_sliders_lie_under_the_patches_beside_the_maps(page):

@@ -1,6 +1,6 @@
 // Similarity along one change of the second patch.
 import { element } from "./details.js";
-import { themeColours } from "./drawing.js";
+import { cleared, themeColours } from "./drawing.js";
 
 const LINES = ["#0072b2", "#e69f00", "#cc79a7", "#009e73", "#d55e00", "#56b4e9", "#8c8c8c", "#a58a00"];  // for colour-blind readers (Okabe and Ito)
 const DASHES = [[9, 0], [8, 4], [2, 3], [9, 0], [8, 3, 2, 3], [2, 2, 6, 2], [4, 4]];
@@ -19,12 +19,9 @@ export function lineMark(number) {
 
 /** Draw curves with a mark at one value; names: of all lines, in the order of their colours. */
 export function drawCurve(canvas, { values, cosines }, value, names) {
-  const ratio = window.devicePixelRatio || 1;
   const { clientWidth: width, clientHeight: height } = canvas;
-  Object.assign(canvas, { width: Math.round(width * ratio), height: Math.round(height * ratio) });
-  const context = canvas.getContext("2d");
+  const context = cleared(canvas);
   const colours = themeColours();
-  context.setTransform(ratio, 0, 0, ratio, 0, 0);
   const [left, right, top, bottom] = [38, width - 20, 10, height - 32];
   const [first, last] = [values[0], values[values.length - 1]];
   const least = Math.min(0, ...Object.values(cosines).flatMap((line) => [...line].filter(Number.isFinite)));

@@ -1,5 +1,5 @@
 // Photos and matches on a canvas.
-import { allowed } from "./words.js";
+import { allowed, frameOf } from "./words.js";
 
 const GAP = 12;
 const LINES_DRAWN = 300;  // of more matches only the points are drawn: lines would hide the photos
@@ -27,11 +27,8 @@ function placed(layout, side, px, py) {
   return { x: x + (px + 0.5) * scale, y: y + (py + 0.5) * scale };
 }
 
-export function endsOf(layout, { arrays: { frames_a, frames_b, pairs } }, match) {
-  return [frames_a, frames_b].map(({ data }, side) => {
-    const k = 6 * pairs.data[2 * match + side];
-    return placed(layout, side, data[k], data[k + 1]);
-  });
+export function endsOf(layout, found, match) {
+  return [0, 1].map((side) => placed(layout, side, ...frameOf(found, match, side)));
 }
 
 const SHADE_SIDE = 48;
@@ -43,10 +40,8 @@ export function shadesOf(photos, found, matches) {
     const scale = SHADE_SIDE / Math.max(photo.width, photo.height);
     const [width, height] = [Math.ceil(photo.width * scale), Math.ceil(photo.height * scale)];
     const dark = new Float32Array(width * height).fill(0.62 * 255);
-    const { data } = found.arrays[side ? "frames_b" : "frames_a"];
     for (const match of matches) {
-      const k = 6 * found.arrays.pairs.data[2 * match + side];
-      const [x, y] = [data[k] * scale, data[k + 1] * scale];
+      const [x, y] = frameOf(found, match, side).map((value) => value * scale);
       for (let row = Math.max(0, Math.ceil(y - LIT)); row < Math.min(height, y + LIT); row++) {
         for (let column = Math.max(0, Math.ceil(x - LIT)); column < Math.min(width, x + LIT); column++) {
           const far = ((row - y) ** 2 + (column - x) ** 2) / LIT ** 2;
@@ -117,10 +112,8 @@ function drawMarked(context, layout, photos, found, match, onScreen, view, colou
   const ends = endsOf(layout, found, match).map(onScreen);
   drawExpected(context, layout, photos[1], found, match, onScreen);
   const path = new Path2D(`M${ends[0].x} ${ends[0].y}L${ends[1].x} ${ends[1].y}`);
-  [found.arrays.frames_a, found.arrays.frames_b].forEach(({ data }, side) => {
-    const k = 6 * found.arrays.pairs.data[2 * match + side];
-    const [xx, xy, yx, yy] = data.subarray(k + 2, k + 6).map((value) => value * layout.sides[side].scale * view.scale);
-    const { x, y } = ends[side];
+  ends.forEach(({ x, y }, side) => {
+    const [xx, xy, yx, yy] = frameOf(found, match, side).subarray(2).map((value) => value * layout.sides[side].scale * view.scale);
     const corners = [[-1, -1], [1, -1], [1, 1], [-1, 1]].map(([u, v]) => [x + xx * u + xy * v, y + yx * u + yy * v]);
     path.addPath(new Path2D(`M${corners.join("L")}ZM${x} ${y}l${xx} ${yx}`));  // with its x axis, which shows how it is turned
   });
@@ -204,6 +197,15 @@ export function drawPatch(canvas, patches, index) {
   const context = canvas.getContext("2d");
   context.imageSmoothingEnabled = false;
   context.drawImage(pictureOf(side, side, gray, (value) => value * 0x10101 | 255 << 24), 0, 0, canvas.width, canvas.height);
+}
+
+/** The context of a canvas, empty and as sharp as the screen. */
+export function cleared(canvas) {
+  const ratio = window.devicePixelRatio || 1;
+  Object.assign(canvas, { width: Math.round(canvas.clientWidth * ratio), height: Math.round(canvas.clientHeight * ratio) });
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  return context;
 }
 
 export function themeColours() {

@@ -1,6 +1,7 @@
 // A strip of all matches, each by its two patches: a list box of which only the part in view is made.
 import { drawPatch } from "./drawing.js";
 import { element, kindButtons } from "./details.js";
+import { SAID, fitOf } from "./words.js";
 
 const STEP = 84;  // pixels from one match to the next
 const SIDE = 32;
@@ -63,10 +64,9 @@ export class FilmStrip {
 
   #frame(at) {
     const match = this.#matches[at];
-    const { pairs, agrees } = this.found.arrays;
-    const kind = !this.found.facts.geometry ? "" : agrees.data[match] ? "agrees" : "differs";
-    const words = kind && (kind === "agrees" ? ", agrees" : ", does not agree");
-    const frame = element("div", { role: "option", id: `film-${at}`, className: kind, ariaLabel: `Match ${at + 1}${words}` },
+    const { pairs } = this.found.arrays;
+    const { kind } = fitOf(this.found, match);
+    const frame = element("div", { role: "option", id: `film-${at}`, className: kind, ariaLabel: `Match ${at + 1}${kind && `, ${SAID[kind]}`}` },
       ...[0, 1].map((side) => {
         const canvas = element("canvas", { width: SIDE, height: SIDE });
         drawPatch(canvas, this.patches[side], pairs.data[2 * match + side]);

@@ -1,23 +1,24 @@
 // Inside a pair of patches: similarity maps of a position, and what moving the second patch does.
 import { drawCurve, lineMark } from "./curve.js";
 import { drawPatch, outlined } from "./drawing.js";
-import { button, element, find } from "./details.js";
+import { button, element, find, slider } from "./details.js";
 import { FilmStrip } from "./film.js";
 import { agreeing, evenly } from "./filter.js";
 import { drawCross, drawMap, drawSystem, mapOf } from "./maps.js";
 import { regionOf } from "./source.js";
-import { count, fitOf } from "./words.js";
+import { SAID, count, fitOf } from "./words.js";
 
 const CHANGES = { turn: ["turn", "°"], right: ["shift right", " px"], down: ["shift down", " px"], octaves: ["scale", " octaves"] };
 const STILL = { turn: 0, right: 0, down: 0, octaves: 0 };
 const STRIDE = 4;
-const ROOTSIFT = "RootSIFT";  // a curve without a network
+const ROOTSIFT = "RootSIFT";
 const OTHERS = { match: "its match", next: "the next best in B", same: "patch A itself" };
 const MANY = 20;  // matches of a mean
+const HALVES = ["dual, polar half", "dual, Cartesian half"];
 const ASKS = {  // by the first word of a view's part
-  polar: "expects it at the same distance from the centre and the same angle; gives way along rays, and along rings, more further out",
+  polar: "expects it at the same distance from the centre and the same angle, so a turn matters; gives way along rays, and along rings, more further out",
   Cartesian: "expects it at the same x and y; gives way along the axes, equally everywhere",
-  both: "both encodings added; summed over all places and scaled to length 1: the descriptor. Each map and curve is scaled by itself",
+  both: "both added over all places, at length 1: the descriptor. It can be below both: what all patches share in one half all but cancels that of the other",
   fully: "no coordinates: it learned a weight for every place",
 };
 
@@ -27,6 +28,11 @@ function meanOf(numbers) {
   const mean = known.reduce((sum, number) => sum + number / known.length, 0);
   const squares = known.reduce((sum, number) => sum + (number - mean) ** 2, 0);
   return [known.length ? mean : NaN, Math.sqrt(squares / (known.length - 1) / known.length)];
+}
+
+/** So that any first part is spread over the list. */
+function mixed(list) {
+  return list.map((_, k) => list[((list.length % 7 ? 7 : 5) * k) % list.length]);
 }
 
 /** "dual, polar half" -> "polar half" */
@@ -66,11 +72,9 @@ export class InsidePage {
     this.patchA.addEventListener("pointermove", (event) => event.buttons && this.#pointed(event));
     this.patchA.addEventListener("keydown", (event) => this.#key(event));
     this.sliders = Object.entries(facts.ranges).map(([name, most]) => {
-      const input = element("input", { type: "range", min: -most, max: most, step: most / 20, value: 0 });
-      const output = element("output");
-      input.addEventListener("input", () => this.#slid(name, Number(input.value)));
-      find("sliders").append(element("label", "slider", element("span", {}, CHANGES[name][0]), input, output));
-      return { name, input, output };
+      const made = slider(CHANGES[name][0], most, () => this.#slid(name, Number(made.input.value)), { min: -most, step: most / 20, value: 0 });
+      find("sliders").append(made.label);
+      return { ...made, name };
     });
     find("sliders").append(button("Reset", () => this.#still()));
     new ResizeObserver(() => this.#drawCurve()).observe(find("curve"));
@@ -103,8 +107,7 @@ export class InsidePage {
     const rest = [];
     const groups = models.flatMap((model) => {
       const [names, title] = [viewsOf(model), model === matched ? `${model}, which matched these photos` : model];
-      if (names.length > 1) return [group(`${title}: the encodings of both halves add up`, names, true)];
-      if (model === matched) return [group(title, names)];
+      if (names.length > 1 || model === matched) return [group(title, names, true)];
       rest.push(...names);
       return [];
     });
@@ -112,20 +115,19 @@ export class InsidePage {
     find("maps").replaceChildren(...groups);
     const words = find("inside-words");
     words.hidden = models.includes(matched);
-    words.textContent = `${matched} matched these photos. It has no network to look into; below is what others see in the same patches.`;
+    words.textContent = `${matched} matched these photos. It has no network to look into; others see this in the same patches.`;
   }
 
   #choose(match) {
     this.#match = match;
-    const { fits } = fitOf(this.#found, match);
-    const kind = fits === null ? "" : `, ${fits ? "agrees" : "does not agree"} with the others`;
-    find("inside-title").textContent = `Match ${count(this.#shown.indexOf(match) + 1)} of ${count(this.#shown.length)}${kind}`;
+    const { kind } = fitOf(this.#found, match);
+    find("inside-title").textContent = `Match ${count(this.#shown.indexOf(match) + 1)} of ${count(this.#shown.length)}${kind && `, ${SAID[kind]} with the others`}`;
     return this.#changed();
   }
 
-  #ends(match = this.#match) {
+  #ends(match = this.#match, chosen = this.chooseB.value) {
     const { frames_a, frames_b, pairs, rivals_b } = this.#found.arrays;
-    return ["same", this.chooseB.value].map((choice) => {
+    return ["same", chosen].map((choice) => {
       const side = choice === "same" ? 0 : 1;
       const index = choice === "next" ? rivals_b.data[rivals_b.shape[1] * match] : pairs.data[2 * match + side];
       return { photo: this.#found.facts.photos[side], side, index, region: regionOf(side ? frames_b : frames_a, index) };
@@ -186,7 +188,7 @@ export class InsidePage {
   #drawPatchB() {
     const b = this.#ends()[1];
     const curve = this.#curve();
-    const isMoved = Object.values(this.#moved).some((value) => value !== 0);
+    const isMoved = this.#isMoved;
     if (isMoved && curve?.patches) drawPatch(this.patchB, curve.patches, this.#step(curve));
     else if (!isMoved) drawPatch(this.patchB, this.#patches[b.side], b.index);
     drawCross(this.patchB, this.#position, this.#n(), "#ffb000");
@@ -239,8 +241,8 @@ export class InsidePage {
 
   async #loadCurve() {
     if (!this.#curve()) {
-      const matches = this.chooseMean.value ? evenly(agreeing(this.#found, this.#shown), MANY) : [this.#match];
-      const curve = this.#loadedCurve = { key: this.#curveKey(), of: matches.length, lines: {} };  // lines[view][match]
+      const matches = this.chooseMean.value ? mixed(evenly(agreeing(this.#found, this.#shown), MANY)) : [this.#match];
+      const curve = this.#loadedCurve = { key: this.#curveKey(), of: matches.length, lines: {}, levels: [] };  // lines[view][match]
       try {
         for (const match of new Set([this.#match, ...matches])) {
           const [a, b] = this.#ends(match);
@@ -250,6 +252,7 @@ export class InsidePage {
             if (matches.includes(match)) for (const name of facts.views) (curve.lines[name] ??= []).push(arrays[name].data);
             if (this.#curve() === curve) this.#drawCurve();
           }));
+          if (this.chooseMean.value && matches.includes(match)) curve.levels.push(await this.#levels(match));
           if (this.#curve() !== curve) return;
         }
       } catch (error) {
@@ -259,6 +262,14 @@ export class InsidePage {
       }
     }
     this.#drawCurve();
+  }
+
+  /** Cosines of HALVES, nothing moved: [of the match, of its next best in B]. */
+  #levels(match) {
+    return Promise.all(["match", "next"].map(async (choice) => {
+      const { arrays } = await this.source.curve(...this.#ends(match, choice), "turn", STILL, "dual");
+      return HALVES.map((name) => arrays[name].data[(arrays[name].data.length - 1) / 2]);
+    }));
   }
 
   #step({ values }) {
@@ -283,15 +294,29 @@ export class InsidePage {
     find("curve-words").textContent = `Similarity (1: the same) along “${CHANGES[this.#along][0]}”. ${this.chooseMean.value ? this.#lostBy(curve, step) : "One match can mislead: see the mean."}`;
   }
 
-  /** Which half loses more between the middle of a slider and where it stands, as a mean over matches. */
-  #lostBy({ lines, of, values }, step) {
-    const [polar, cartesian] = ["polar", "Cartesian"].map((system) => (lines[`dual, ${system} half`] ?? []).map((line) => line[(values.length - 1) / 2] - line[step]));
-    if (of < 2) return "A mean needs matches that agree.";
-    if (polar.length < of) return `Mean of ${polar.length} of ${of} matches so far.`;
-    const [more, error] = meanOf(polar.map((loss, k) => loss - cartesian[k]));
-    const [p, c] = [polar, cartesian].map((losses) => meanOf(losses)[0].toFixed(3));
-    const verdict = Math.abs(more) <= 2 * error ? "no clear difference" : `the ${more > 0 ? "polar" : "Cartesian"} half loses more`;
-    return `Mean of ${of} matches that agree: moved so, the polar half of dual loses ${p}, the Cartesian half ${c}: ${verdict} (${more.toFixed(3)} ± ${error.toFixed(3)}).`;
+  /** Which half loses more of its lead over the next best, as a mean over matches. */
+  #lostBy({ lines, of, levels }, step) {
+    if (of < 10) return "A mean needs 10 matches that agree.";
+    if (levels.length < of) return `Mean of ${levels.length} of ${of} matches so far.`;
+    const [mean, choice] = [`Mean of ${of} matches that agree`, this.chooseB.value];
+    if (choice !== "match") return `${mean}, patch A with ${OTHERS[choice]}. “its match” tells which half loses more.`;
+    if (!this.#isMoved) return "Move a slider to see which half loses more.";
+    const [polar, cartesian] = HALVES.map((name, half) => {
+      const leads = levels.map(([own, next]) => own[half] - next[half]);
+      const losses = levels.map(([own], k) => own[half] - lines[name][k][step]);
+      const lead = meanOf(leads)[0];
+      const share = meanOf(losses)[0] / lead;
+      return { share, rests: losses.map((loss, k) => (loss - share * leads[k]) / lead) };
+    });
+    const more = polar.share - cartesian.share;
+    const reach = (1.96 + 2.6 / (of - 1)) * meanOf(polar.rests.map((rest, k) => rest - cartesian.rests[k]))[1];  // Student's t
+    const verdict = Math.abs(more) > reach ? `${more > 0 ? "polar" : "Cartesian"} loses more` : "no clear difference";
+    const [p, c, d, low, high] = [polar.share, cartesian.share, more, more - reach, more + reach].map((part) => (100 * part).toFixed(0));
+    return `${mean}, on this pair of photos: of its lead over the next best, polar loses ${p} %, Cartesian ${c} %: ${verdict} (by ${d}; 95 % interval ${low} to ${high}).`;
+  }
+
+  get #isMoved() {
+    return Object.values(this.#moved).some(Boolean);
   }
 
   #slid(name, value) {

@@ -7,10 +7,6 @@ import { openSource } from "./source.js";
 import { count } from "./words.js";
 
 const TABS = ["match", "inside", "results"];
-// Seconds per million pixels ("points"), and of each model per 1,000 points, until they are known.
-const PACE = { points: 0.8 };
-const MODEL_PACE = 0.5;
-
 function say(text) {
   const message = find("message");
   message.hidden = !text;
@@ -137,14 +133,11 @@ class Page {
     const [a, b] = photos.map(({ id }) => id);
     const fields = { a, b, model: panel.model.value, keypoints: Number(find("keypoints").value), filter: find("filter").value };
     try {
-      if (this.source.live) await this.#wait(panel, photos, fields, () => panel.asked === number);
+      if (this.source.live) await this.#wait(panel, photos, fields.keypoints, () => panel.asked === number);
       if (panel.asked !== number) return;
-      const start = performance.now();
       const found = await this.source.match(this.source.live ? fields : { number: panel.number });
       if (panel.asked !== number) return;
       found.facts.photos = photos;
-      const points = (found.arrays.frames_a.shape[0] + found.arrays.frames_b.shape[0]) / 1000;
-      if (found.facts.seconds > 0.2 && performance.now() - start > 200) PACE[fields.model] = found.facts.seconds / (points || 1);
       panel.show(found);
       say("");
     } catch (error) {
@@ -154,14 +147,10 @@ class Page {
     }
   }
 
-  async #wait(panel, photos, { model, keypoints }, isAsked) {
-    const millions = photos.reduce((sum, { width, height }) => sum + (width * height) / 1e6, 0);
-    const isNew = photos.some((photo) => !this.source.hasPatches(photo, keypoints));
-    const start = performance.now();
-    if (isNew) panel.wait("Finding points", millions * PACE.points);
-    const points = (await Promise.all(photos.map((photo) => this.source.patches(photo, keypoints)))).map(({ shape }) => shape[0]);
-    if (isNew) PACE.points = (performance.now() - start) / 1000 / millions;
-    if (isAsked()) panel.wait(`Comparing ${points.map(count).join(" and ")} points`, ((points[0] + points[1]) / 1000) * (PACE[model] ?? MODEL_PACE));
+  async #wait(panel, photos, keypoints, isAsked) {
+    panel.wait("Finding points");
+    const points = await Promise.all(photos.map((photo) => this.source.patches(photo, keypoints)));
+    if (isAsked()) panel.wait(`Comparing ${points.map(({ shape }) => count(shape[0])).join(" and ")} points`);
   }
 
   #start() {
@@ -206,7 +195,7 @@ class Page {
   showResults() {
     const place = find("results");
     if (place.children.length) return;
-    const frame = element("iframe", { title: "Report of the results" });
+    const frame = element("iframe", { title: "Report" });
     frame.setAttribute("sandbox", "allow-same-origin");
     if (this.source.live) frame.src = "/results";
     else frame.srcdoc = this.source.report;

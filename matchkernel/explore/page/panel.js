@@ -1,20 +1,12 @@
 // One model's answer: the verdict, a legend, the photos with their matches.
 import { agreeing, drawnOf, passing } from "./filter.js";
-import { drawMatches, endsOf, layoutFor, matchAt, shadesOf, themeColours } from "./drawing.js";
+import { cleared, drawMatches, endsOf, layoutFor, matchAt, shadesOf, themeColours } from "./drawing.js";
 import { asCsv, asJson, asPng, offer } from "./downloads.js";
-import { button, element, kindButtons } from "./details.js";
+import { button, element, kindButtons, slider } from "./details.js";
 import { Viewport } from "./viewport.js";
-import { count, verdictOf } from "./words.js";
+import { CONFUSED, count, verdictOf } from "./words.js";
 
 const FIRST_LINES = 150;
-
-/** Without steps, which would round a model's limits. */
-function slider(name, most, change, step = "any") {
-  const input = element("input", { type: "range", min: 0, max: most, step, value: most, oninput: change });
-  const output = element("output");
-  const label = element("label", "slider", element("span", {}, name), input, output);
-  return { label, input, output };
-}
 
 function shownLimit(value, most) {
   return value >= most ? "any" : String(Number(value.toFixed(4)));
@@ -51,10 +43,10 @@ export class Panel {
     this.model.disabled = !live;
     this.words = element("p", { className: "verdict", role: "status" });
     this.small = element("div", "small");
-    this.canvas = element("canvas", { tabIndex: 0, role: "application", ariaLabel: "The photos. Arrow keys go from match to match." });
+    this.canvas = element("canvas", { tabIndex: 0, role: "application", ariaLabel: "Photos" });
     this.ratio = slider("ratio below", 1, () => this.refilter());
     this.distance = slider("difference at most", 2, () => this.refilter());
-    this.lines = slider("lines", 1, () => this.#setAmount(), 1);
+    this.lines = slider("lines", 1, () => this.#setAmount(), { step: 1 });
     this.keys = [key("differs", () => this.refilter()), key("agrees", () => this.refilter())];  // as arrays.agrees has them
     this.dim = element("input", { type: "checkbox", checked: true, onchange: () => this.refilter() });
     this.dimLabel = element("label", "check", this.dim, " dim where none agrees");
@@ -67,7 +59,6 @@ export class Panel {
     this.stage = element("div", "stage", this.canvas, ...this.empty);
     this.root = element("section", { className: "panel", ariaLabel: `Matches by ${model}` },
       this.words, this.small, this.legend, this.stage, this.tools);
-    this.legend.hidden = this.tools.hidden = true;
     this.controls = element("div", "bar", element("label", {}, "model ", this.model), this.ratio.label, this.distance.label);
     this.view = new Viewport(this.canvas, {
       change: () => this.draw(),
@@ -104,10 +95,10 @@ export class Panel {
     this.draw();
   }
 
-  /** Say what is being done, and about how long it takes; what was found before stays until the answer. */
-  wait(words, seconds) {
+  /** Say what is being done; what was found before stays until the answer. */
+  wait(words) {
     this.root.dataset.state = "waiting";
-    this.words.replaceChildren(element("strong", {}, `${words} …`), seconds >= 1 ? ` about ${Math.round(seconds)} s ` : " ", element("progress", { ariaLabel: words }));
+    this.words.replaceChildren(element("strong", {}, `${words} …`), " ", element("progress", { ariaLabel: words }));
   }
 
   show(found) {
@@ -141,9 +132,9 @@ export class Panel {
     const { facts, arrays } = this.found;
     const passed = passing(this.found, { ratio, distance, either: facts.limits.kind === "either" });
     const right = agreeing(this.found, passed);
-    const counts = facts.passed && passed.length === arrays.kept.data.length ? facts.passed : [passed.length, right.length];  // of a saved page
+    const counts = facts.passed && passed.length === arrays.kept.data.length ? facts.passed : [passed.length, right.length];
     [counts[0] - counts[1], counts[1]].forEach((number, agrees) => { this.keys[agrees].number.textContent = count(number); });
-    this.#say(counts);
+    this.#say(counts, right);
     this.shown = passed.filter((i) => this.keys[arrays.agrees.data[i]].input.checked);
     if (!this.shown.includes(this.chosen)) this.chosen = null;
     this.choose(this, this.chosen);
@@ -152,9 +143,9 @@ export class Panel {
     this.#chooseDrawn();
   }
 
-  #say([passed, right]) {
+  #say([passed, right], fitting) {
     const { facts, arrays } = this.found;
-    const { kind, title, text, sure } = verdictOf(facts, passed, right);
+    const { kind, title, text, sure } = verdictOf(facts, passed, right, facts.geometry === "fundamental" && 3 * fitting.filter((i) => arrays.confusions.data[i] > CONFUSED).length > fitting.length);
     this.words.replaceChildren(element("strong", { className: kind, textContent: title }), ` ${text}`);
     const part = facts.passed && facts.passed[0] > arrays.kept.data.length ? ` · ${count(arrays.kept.data.length)} of them, evenly chosen, are in this file` : "";
     const open = this.small.querySelector("details")?.open ?? false;
@@ -171,7 +162,7 @@ export class Panel {
     const amount = Math.min(this.#amount, this.shown.length);
     this.drawn = drawnOf(this.found, this.shown, amount);
     this.lines.input.value = amount;
-    this.lines.output.textContent = `${count(amount)} of ${count(this.shown.length)}${amount > 300 ? ", on hover" : ""}`;
+    this.lines.output.textContent = `${count(amount)} of ${count(this.shown.length)}`;
     this.draw();
   }
 
@@ -203,13 +194,7 @@ export class Panel {
   }
 
   drawNow() {
-    const ratio = window.devicePixelRatio || 1;
-    const { clientWidth, clientHeight } = this.canvas;
-    const [width, height] = [Math.round(clientWidth * ratio), Math.round(clientHeight * ratio)];
-    if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, { width, height });
-    const context = this.canvas.getContext("2d");
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, clientWidth, clientHeight);
+    const context = cleared(this.canvas);
     if (this.#layout) drawMatches(context, { ...this.#picture(), marked: this.#hovered ?? this.chosen, view: this.view });
   }
 

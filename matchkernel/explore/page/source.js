@@ -62,10 +62,6 @@ class LiveSource {
     return askedBundle("/api/match", fields);
   }
 
-  hasPatches(photo, keypoints) {
-    return this.#patches.has(`${photo.id} ${keypoints}`);
-  }
-
   /** (K, 32, 32) patches of all keypoints of a photo; the last four are kept. */
   patches(photo, keypoints) {
     const key = `${photo.id} ${keypoints}`;
