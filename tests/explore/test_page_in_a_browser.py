@@ -347,7 +347,7 @@ def test_what_a_no_counts_and_what_easily_confused_matches_say(page):
         ("geometry: null, reason: '18 of 70 matches agree on a fundamental matrix, as many as chance can give'", 0,
          "but the largest group that fits together is 18; chance gives as many."),
         ("geometry: null, reason: 'no homography fits the matches'", 0, "but no homography fits the matches."),
-        ("geometry: 'fundamental'", 0.99, "Many are easily confused: some may join look-alike parts."),
+        ("geometry: 'fundamental'", 0.99, "Many of these are easily confused: some may join look-alike parts."),
         ("geometry: 'fundamental'", 0.5, "practically never gives so many."),
         ("geometry: 'homography'", 0.99, "practically never gives so many."),
     ):  # fmt: skip
@@ -414,8 +414,10 @@ def test_limits_act_in_the_browser_as_the_filters_do(page, served):
         "both": (0.85, 0.7),
         "either": (0.7, 0.5),
     }.items():
+        page.evaluate("window.before = matchkernel.panels[0].found")
         page.locator("#filter").select_option(keep)
-        page.wait_for_function("(kind) => matchkernel.panels[0].found?.facts.limits.kind === kind", arg=keep)
+        page.wait_for_function("() => matchkernel.panels[0].found !== window.before")
+        assert page.evaluate("matchkernel.panels[0].found.facts.limits.kind") == keep
         requests.clear()
         for number, value in enumerate(values):
             assert page.locator("#limits .slider").nth(number).is_visible() == (value is not None)

@@ -66,7 +66,7 @@ export function showDetails(place, found, match, patches, { inside, step, button
   const { pairs, distances, ratios, rivals_a, rivals_a_distances, rivals_b, rivals_b_distances } = found.arrays;
   const [a, b] = pairs.data.subarray(2 * match, 2 * match + 2);
   const fit = fitOf(found, match);
-  const rows = [["difference (smaller: more alike)", distances], ["ratio to the next best, wherever it is", ratios]];
+  const rows = [["difference (smaller: more alike)", distances], ["ratio to the next best anywhere", ratios]];
   const numbers = element("dl", {}, ...rows.flatMap(([name, { data }]) => [element("dt", {}, name), element("dd", {}, data[match].toFixed(3))]));
   const focused = place.contains(document.activeElement) && document.activeElement.textContent;
   place.replaceChildren(

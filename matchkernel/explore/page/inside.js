@@ -312,7 +312,7 @@ export class InsidePage {
     const reach = (1.96 + 2.6 / (of - 1)) * meanOf(polar.rests.map((rest, k) => rest - cartesian.rests[k]))[1];  // Student's t
     const verdict = Math.abs(more) > reach ? `${more > 0 ? "polar" : "Cartesian"} loses more` : "no clear difference";
     const [p, c, d, low, high] = [polar.share, cartesian.share, more, more - reach, more + reach].map((part) => (100 * part).toFixed(0));
-    return `${mean}, on this pair of photos: of its lead over the next best, polar loses ${p} %, Cartesian ${c} %: ${verdict} (by ${d}; 95 % interval ${low} to ${high}).`;
+    return `${mean}, on this pair of photos: of its lead over the next best, polar loses ${p} %, Cartesian ${c} %: ${verdict} (${d} points; 95 % interval ${low} to ${high}).`;
   }
 
   get #isMoved() {

@@ -25,7 +25,7 @@ export function verdictOf(facts, shown, agreeing, areConfused) {
   const kind = facts.significance < WEAK ? "perhaps" : "yes";
   const title = kind === "yes" ? "Same scene." : "Perhaps the same scene.";
   const often = kind === "yes" ? "chance practically never gives so many" : "more than chance gives, but places that look alike reach this, too";
-  const text = `${count(agreeing)} of ${count(shown)} matches fit ${MOTIONS[facts.geometry]}: ${often}.${areConfused ? " Many are easily confused: some may join look-alike parts." : ""}`;
+  const text = `${count(agreeing)} of ${count(shown)} matches fit ${MOTIONS[facts.geometry]}: ${often}.${areConfused ? " Many of these are easily confused: some may join look-alike parts." : ""}`;
   const chance = `In numbers: ${facts.reason}, significance ${Math.round(facts.significance)}.`;
   return { kind, title, text, sure: `${kind === "yes" ? "Chance does not give this." : WEAK_CAUTION} ${CAUTION} ${chance}` };
 }
