@@ -577,7 +577,8 @@ def test_the_strip_chooses_and_moving_the_second_patch_draws_the_curve(page, ser
     page.get_by_text("45°", exact=True).wait_for()
     page.get_by_text(", moved").wait_for()
     page.wait_for_function(
-        "() => ![...document.querySelectorAll('#curve-values td')].some((one) => one.textContent === '–')"
+        "() => { const cells = [...document.querySelectorAll('#curve-values td')].map((one) => one.textContent);"
+        " return cells.length > 0 && !cells.includes('–'); }"  # not the moment in which there is no table
     )
     rows = page.locator("#curve-values tr").all_inner_texts()
     shown = {name: float(value) for name, value in (row.split("\t") for row in rows)}
