@@ -637,8 +637,21 @@ def test_a_mean_over_matches_says_which_half_loses_more_of_its_lead(page, served
     if abs(difference) > reach:
         verdict = f"{'polar' if difference > 0 else 'Cartesian'} loses more"
     assert f": {verdict} (" in said.inner_text()
-    page.locator("#inside-b").select_option("the next best in B")  # no lead to lose
+    page.locator("#inside-b").select_option("the next best in B")
     page.get_by_text("Mean of 20 matches that agree, patch A with the next best in B.").wait_for()
+
+
+def test_halves_without_a_lead_over_the_next_best_are_not_compared(page):
+    page.evaluate(  # the next best of every match is its own place
+        """() => { const { pairs, rivals_b } = matchkernel.panels[0].found.arrays, width = rivals_b.shape[1];
+          rivals_b.data.forEach((_, k) => { rivals_b.data[k] = pairs.data[2 * Math.floor(k / width) + 1]; }); }"""
+    )
+    page.locator("#tab-inside").click()
+    page.wait_for_selector("#curve-values tr")
+    page.locator("#inside-mean").select_option("20 matches that agree, mean")
+    page.get_by_text("Move a slider to see which half loses more.").wait_for()
+    set_slider(page, "#sliders .slider:nth-of-type(2) input", 4.8)
+    page.get_by_text("No lead over the next best to lose.").wait_for()
 
 
 def test_the_sliders_lie_under_the_patches_beside_the_maps(page):

@@ -144,7 +144,7 @@ function drawRivals(context, layout, { arrays }, match, onScreen, colours) {
   });
 }
 
-/** Where the other matches expect the match in B: a ring for a homography, a dashed line for a fundamental matrix. */
+/** Where the others expect a match in B: a ring for a homography, else a dashed line. */
 function drawExpected(context, layout, photo, found, match, onScreen) {
   const { geometry } = found.facts;
   if (!geometry) return;

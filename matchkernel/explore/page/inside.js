@@ -18,7 +18,7 @@ const HALVES = ["dual, polar half", "dual, Cartesian half"];
 const ASKS = {  // by the first word of a view's part
   polar: "expects it at the same distance from the centre and the same angle, so a turn matters; gives way along rays, and along rings, more further out",
   Cartesian: "expects it at the same x and y; gives way along the axes, equally everywhere",
-  both: "both added over all places, at length 1: the descriptor. It can be below both: what all patches share in one half all but cancels that of the other",
+  both: "both added over all places, at length 1: the descriptor. It can be below both: what patches share in one half all but cancels the other's",
   fully: "no coordinates: it learned a weight for every place",
 };
 
@@ -294,7 +294,7 @@ export class InsidePage {
     find("curve-words").textContent = `Similarity (1: the same) along “${CHANGES[this.#along][0]}”. ${this.chooseMean.value ? this.#lostBy(curve, step) : "One match can mislead: see the mean."}`;
   }
 
-  /** Which half loses more of its lead over the next best, as a mean over matches. */
+  /** Which half loses more of its lead. */
   #lostBy({ lines, of, levels }, step) {
     if (of < 10) return "A mean needs 10 matches that agree.";
     if (levels.length < of) return `Mean of ${levels.length} of ${of} matches so far.`;
@@ -306,10 +306,11 @@ export class InsidePage {
       const losses = levels.map(([own], k) => own[half] - lines[name][k][step]);
       const lead = meanOf(leads)[0];
       const share = meanOf(losses)[0] / lead;
-      return { share, rests: losses.map((loss, k) => (loss - share * leads[k]) / lead) };
+      return { share, lead, rests: losses.map((loss, k) => (loss - share * leads[k]) / lead) };
     });
+    if (!(polar.lead > 0 && cartesian.lead > 0)) return "No lead over the next best to lose.";
     const more = polar.share - cartesian.share;
-    const reach = (1.96 + 2.6 / (of - 1)) * meanOf(polar.rests.map((rest, k) => rest - cartesian.rests[k]))[1];  // Student's t
+    const reach = (1.96 + 2.6 / (of - 1)) * meanOf(polar.rests.map((rest, k) => rest - cartesian.rests[k]))[1];
     const verdict = Math.abs(more) > reach ? `${more > 0 ? "polar" : "Cartesian"} loses more` : "no clear difference";
     const [p, c, d, low, high] = [polar.share, cartesian.share, more, more - reach, more + reach].map((part) => (100 * part).toFixed(0));
     return `${mean}, on this pair of photos: of its lead over the next best, polar loses ${p} %, Cartesian ${c} %: ${verdict} (${d} points; 95 % interval ${low} to ${high}).`;
