@@ -1,7 +1,7 @@
-"""Choose the settings of every variant on validation, before their test scores are computed.
+"""Choose the settings of every variant on validation; test scores are not read.
 
 python experiments/paper/choose.py            # the table of candidates, the chosen one marked
-python experiments/paper/choose.py --names    # the chosen models without test scores, for run.py --only
+python experiments/paper/choose.py --names    # the chosen models without test scores: train these again
 
 Candidates of a variant and s are its models of `full` (preset `paper`) and of `fair` (dropout 0.1 for all, kappa 1 and
 8). The highest mean over the three tasks on validation and over three seeds wins; one of `full` wins a tie to four

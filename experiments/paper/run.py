@@ -257,6 +257,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--only", nargs="+", help="these jobs, in this order")
     parser.add_argument("--scores", nargs="+", choices=MORE_SCORES, default=[], help="measure these too")
+    parser.add_argument("--again", action="store_true", help="train what lacks scores and weights again")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--device", default="auto")
     parser.add_argument(
@@ -279,14 +280,19 @@ def wanted_jobs(experiments: Sequence[str], only: Sequence[str] | None) -> list[
 
 
 def left(
-    options: argparse.Namespace, results: dict[str, dict[str, Any]]
+    options: argparse.Namespace, results: dict[str, dict[str, Any]], keep: Path
 ) -> Iterator[tuple[str, Job, dict[str, Any] | None]]:
-    """The jobs that lack a score, each with its experiment and the result it has."""
+    """The jobs that lack a score, each with its experiment and the result it has; those without weights begin anew."""
     for experiment, job in wanted_jobs(options.experiments, options.only):
         asked = replace(job, scores=tuple(dict.fromkeys((*job.scores, *options.scores))))
         before = results[experiment].get(job.name)
-        if before is None or not before["scores"].keys() >= set(wanted_scores(asked)):
-            yield experiment, asked, before
+        if before is not None and before["scores"].keys() >= set(wanted_scores(asked)):
+            continue
+        has_weights = (keep / experiment / f"{job.name}.safetensors").exists()
+        if before is None or has_weights or options.again:
+            yield experiment, asked, before if has_weights else None
+        else:
+            print(f"{job.name}: lacks scores, and its weights are not kept; --again trains it again", flush=True)
 
 
 def do_all(options: argparse.Namespace, keep: Path) -> None:
@@ -301,7 +307,7 @@ def do_all(options: argparse.Namespace, keep: Path) -> None:
             pool.submit(
                 do, job, before, options.sets, options.device, keep / experiment, options.steps, begun + options.seconds
             ): (experiment, job.name)
-            for experiment, job, before in left(options, results)
+            for experiment, job, before in left(options, results, keep)
         }
         for task in as_completed(tasks):
             experiment, name = tasks[task]

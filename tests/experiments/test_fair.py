@@ -1,5 +1,6 @@
 """The plan of the fair table: its order, its settings, its choice, and that every job starts and writes."""
 
+import argparse
 import dataclasses
 import sys
 from pathlib import Path
@@ -48,6 +49,19 @@ def test_every_job_has_the_same_dropout_and_differs_as_its_name_says(job):
             assert config.model.s == int(part[1])
     assert len(config.data.train) == sum(len(GROUPS[group]) for group in ("ABC" if "ABC" in job.name else "A"))
     assert "test" not in run.wanted_scores(job)
+
+
+def test_a_model_without_weights_is_trained_again_only_if_asked(tmp_path, capsys):
+    options = argparse.Namespace(experiments=["fair"], only=["fc-seed0", "fc-seed1"], scores=["test"], again=False)
+    results = {"fair": {"fc-seed0": {"scores": {"scenes": {}, "validation": {}}}}}
+    assert [(job.name, before) for _, job, before in run.left(options, results, tmp_path)] == [("fc-seed1", None)]
+    assert "fc-seed0: lacks scores" in capsys.readouterr().out
+    options.again = True
+    names = [(job.name, before) for _, job, before in run.left(options, results, tmp_path)]
+    assert names == [("fc-seed0", None), ("fc-seed1", None)]
+    (tmp_path / "fair").mkdir()
+    (tmp_path / "fair" / "fc-seed0.safetensors").touch()
+    assert next(run.left(options, results, tmp_path))[2] is results["fair"]["fc-seed0"]
 
 
 def results_of(values):
