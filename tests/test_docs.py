@@ -9,12 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import good
 from helpers import write_sequence
 from made_networks import write_networks
 from PIL import Image
-from typer.testing import CliRunner
 
-from matchkernel.cli.app import app
 from matchkernel.data import sample_pair
 from matchkernel.data.phototourism import write_mosaics, write_tables
 from matchkernel.runtime.overview import overview, table_1
@@ -87,8 +86,7 @@ def test_code_blocks_run_as_pasted(page, tmp_path, monkeypatch, request):
             elif not {"from-photos", "colmap"} & set(arguments) or shutil.which(
                 "colmap"
             ):  # else its own tests say they are skipped
-                done = CliRunner().invoke(app, arguments)
-                assert done.exit_code == 0, f"{line}: {done.stderr}"
+                good(*arguments)
 
 
 def anchors(page):

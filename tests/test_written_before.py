@@ -8,11 +8,10 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from commands import good
 from helpers import needs_colmap
-from typer.testing import CliRunner
 
 from matchkernel import load
-from matchkernel.cli.app import app
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.evaluation.results import read_result
 from matchkernel.photos.features import load_features, save_features
@@ -21,12 +20,6 @@ from matchkernel.photos.hloc import image_names, read_features, read_matches
 BEFORE = Path(__file__).parent / "written_before"
 DETECTOR = json.loads((BEFORE / "workspace" / "summary.json").read_text())["settings"]["detector"]["detector"]
 same_detector = pytest.mark.skipif(f"OpenCV {cv2.__version__} " not in DETECTOR, reason=f"made with {DETECTOR}")
-
-
-def matchkernel(*arguments):
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert done.exit_code == 0, done.stderr
-    return done
 
 
 def numbers(result):
@@ -65,7 +58,7 @@ def test_extraction_goes_on_where_it_was_stopped(out, tmp_path, photos_cc0):
         shutil.copytree(BEFORE / out, tmp_path / out)
     else:
         shutil.copy(BEFORE / out, tmp_path)
-    done = matchkernel(
+    done = good(
         "extract", photos_cc0 / "images", "-o", tmp_path / out, "--model", "tiny", "--keypoints", "40", "--json"
     )
     counts = json.loads(done.stdout)
@@ -77,7 +70,7 @@ def test_extraction_goes_on_where_it_was_stopped(out, tmp_path, photos_cc0):
 def test_a_workspace_that_is_complete_is_left_as_it_is(tmp_path, photos_cc0):
     workspace = shutil.copytree(BEFORE / "workspace", tmp_path / "workspace")
     few = ("--model", "tiny", "--keypoints", "200", "--store", "bytes", "--json")
-    done = matchkernel("colmap", photos_cc0 / "images", "-o", workspace, *few)
+    done = good("colmap", photos_cc0 / "images", "-o", workspace, *few)
     assert json.loads(done.stdout)["points"] == 62
     for path in (BEFORE / "workspace").rglob("*"):
         if path.is_file():
@@ -89,7 +82,7 @@ def test_a_training_that_was_killed_goes_on(tmp_path):
     for name in ("final.safetensors", "best.safetensors"):
         (run / name).unlink()
     (run / "previous.safetensors").replace(run / "last.safetensors")
-    matchkernel("train", BEFORE / "run.toml", "-o", run, "--resume", "--device", "cpu")
+    good("train", BEFORE / "run.toml", "-o", run, "--resume", "--device", "cpu")
     now, then = (load(folder / "final.safetensors").state_dict() for folder in (run, BEFORE / "run"))
     for name, tensor in then.items():
         torch.testing.assert_close(now[name], tensor, rtol=1e-4, atol=1e-5)
@@ -98,15 +91,15 @@ def test_a_training_that_was_killed_goes_on(tmp_path):
 def test_weights_and_sets_open(tmp_path):
     assert load(BEFORE / "run" / "best.safetensors").config.widths == (4, 8, 8)
     assert len(open_patch_set(BEFORE / "patches")) == 18
-    matchkernel("data", "verify", BEFORE / "patches")
-    matchkernel("data", "verify", BEFORE / "strips")
+    good("data", "verify", BEFORE / "patches")
+    good("data", "verify", BEFORE / "strips")
 
 
 def test_results_are_scored_again_to_the_same_numbers_and_reported(tmp_path):
     weights = ("--model", BEFORE / "run" / "best.safetensors", "--device", "cpu", "--json")
     for protocol, data in (("hpatches", "strips"), ("phototourism", "patches")):
         then = read_result(BEFORE / "results" / f"{protocol}.json")
-        (now,) = json.loads(matchkernel("evaluate", protocol, BEFORE / data, *weights).stdout)
+        (now,) = json.loads(good("evaluate", protocol, BEFORE / data, *weights).stdout)
         assert now.keys() == then.keys()
         assert numbers(now) == pytest.approx(numbers(then), abs=0.01)
-    matchkernel("report", BEFORE / "results", "-o", tmp_path / "report.html")
+    good("report", BEFORE / "results", "-o", tmp_path / "report.html")

@@ -8,16 +8,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from commands import run as command
 from helpers import refuses
 from made_scene import render_scene
 from PIL import Image
-from typer.testing import CliRunner
 
 from matchkernel.adapt import judge, learn, limits, page, stages
 from matchkernel.adapt.judge import Adapted
 from matchkernel.adapt.settings import RECORD, AdaptSettings
 from matchkernel.adapt.stages import adapt, best_so_far
-from matchkernel.cli.app import app
 from matchkernel.data import split
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.errors import ArgumentError, FileError
@@ -310,7 +309,7 @@ def test_keep_says_when_there_is_nothing_to_keep(scene, base, tmp_path, monkeypa
 
 
 def words(*arguments):
-    result = CliRunner().invoke(app, ["adapt", *map(str, arguments)])
+    result = command("adapt", *arguments)
     return result.exit_code, result.stderr.strip().splitlines()
 
 

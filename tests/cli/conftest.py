@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from commands import SETS
 from helpers import write_sequence
 from made_images import save, texture
 
@@ -21,7 +20,7 @@ from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 def place(tmp_path_factory):
     """Three patch sets with pairs, an HPatches-layout set of two sequences with a split of its own, weights."""
     folder = tmp_path_factory.mktemp("evaluate")
-    for seed, name in enumerate(SETS):
+    for seed, name in enumerate(("one", "two", "three")):
         build_synthetic(folder / name, SyntheticSettings(points=20, patches=3, size=32, seed=seed))
         labels = open_patch_set(folder / name).labels
         a, b = np.random.default_rng(seed).integers(len(labels), size=(2, 800))

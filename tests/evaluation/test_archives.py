@@ -6,10 +6,9 @@ import json
 import numpy as np
 import pytest
 import torch
+from commands import good
 from made_archives import LENGTHS, PROTOCOL, write_archive
-from typer.testing import CliRunner
 
-from matchkernel.cli.app import app
 from matchkernel.data.patch_set import join_patch_sets, open_patch_set
 from matchkernel.data.phototourism import read_mosaic, read_phototourism
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
@@ -19,12 +18,6 @@ from matchkernel.evaluation.tables import table_of
 NAMES = [f"m50_{length}_{length}_0" for length in LENGTHS]
 
 
-def run(*arguments):
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert done.exit_code == 0, done.stderr
-    return done
-
-
 @pytest.fixture(scope="module")
 def scored(tmp_path_factory):
     """An archive with six lists and one with the protocol's alone, packed, scored by SIFT and reported."""
@@ -32,10 +25,10 @@ def scored(tmp_path_factory):
     said = {}
     for seed, (name, lengths) in enumerate({"liberty": LENGTHS, "yosemite": (100_000,)}.items()):
         write_archive(folder / "raw" / name, seed, lengths)
-        said[name] = run("data", "pack", folder / "raw" / name, "-o", folder / name).stderr
+        said[name] = good("data", "pack", folder / "raw" / name, "-o", folder / name).stderr
     sets = [folder / "liberty", folder / "yosemite"]
-    said["table"] = run("evaluate", "phototourism", *sets, "--baseline", "sift", "-o", folder / "results").stdout
-    run("report", folder / "results", "-o", folder / "report")
+    said["table"] = good("evaluate", "phototourism", *sets, "--baseline", "sift", "-o", folder / "results").stdout
+    good("report", folder / "results", "-o", folder / "report")
     return folder, said
 
 
@@ -76,8 +69,8 @@ def test_the_report_has_the_protocols_list_as_table_2_and_the_others_by_their_fu
 
 def test_lists_of_one_kind_without_the_protocols_keep_their_names(tmp_path):
     """No short name could say which of them is meant."""
-    run("data", "pack", write_archive(tmp_path / "raw", lengths=(200, 400)), "-o", tmp_path / "set")
-    run("evaluate", "phototourism", tmp_path / "set", "--baseline", "sift", "-o", tmp_path / "one.json")
+    good("data", "pack", write_archive(tmp_path / "raw", lengths=(200, 400)), "-o", tmp_path / "set")
+    good("evaluate", "phototourism", tmp_path / "set", "--baseline", "sift", "-o", tmp_path / "one.json")
     head, _ = table_of([read_result(tmp_path / "one.json")])
     assert [name for name in head if name.startswith("FPR@95")] == ["FPR@95 m50_200_200_0", "FPR@95 m50_400_400_0"]
 
@@ -103,8 +96,8 @@ def test_other_editions_are_scored(edition, tmp_path):
         patches = np.concatenate([read_mosaic(path) for path in found.mosaics])[: len(found.labels)]
         raw = tmp_path / "liberty.pt"
         torch.save(tuple(map(torch.from_numpy, (patches, found.labels, found.pairs[PROTOCOL]))), raw)
-    run("data", "pack", raw, "-o", tmp_path / "set")
-    run("evaluate", "phototourism", tmp_path / "set", "--baseline", "sift", "-o", tmp_path / "one.json")
+    good("data", "pack", raw, "-o", tmp_path / "set")
+    good("evaluate", "phototourism", tmp_path / "set", "--baseline", "sift", "-o", tmp_path / "one.json")
     head, _ = table_of([read_result(tmp_path / "one.json")])
     assert [name for name in head if "FPR@95" in name] == ([] if edition == "no lists" else ["FPR@95 m50"])
-    run("report", tmp_path / "one.json", "-o", tmp_path / "report")
+    good("report", tmp_path / "one.json", "-o", tmp_path / "report")

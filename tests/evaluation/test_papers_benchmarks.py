@@ -9,11 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import good
 from made_archives import PROTOCOL, write_archive
 from PIL import Image
-from typer.testing import CliRunner
 
-from matchkernel.cli.app import app
 from matchkernel.data.hpatches import IMAGES, PatchList, draw_verification, write_tasks
 
 PAGE = Path(__file__).parents[2] / "docs" / "evaluation.md"
@@ -81,8 +80,7 @@ def test_the_block_gives_table_2_and_the_figures(is_whole, tmp_path, monkeypatch
     write_benchmarks(tmp_path, sets)
     monkeypatch.chdir(tmp_path)
     for command in expanded(block, tmp_path):
-        done = CliRunner().invoke(app, command)
-        assert done.exit_code == 0, f"{command}: {done.stderr}"
+        good(*command)
     report = json.loads(Path("page/report.json").read_text())
     first, other = report["sections"][:2]
     assert (first["title"], other["title"]) == ("Patch pairs, m50", "Patch pairs, m50_500_500_0")

@@ -7,19 +7,14 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from commands import good
 from helpers import refuses, trained_like
-from typer.testing import CliRunner
 
 import matchkernel
-from matchkernel.cli.app import app
 from matchkernel.data.patch_set import create_patch_set, open_patch_set
 from matchkernel.errors import ArgumentError, WorkError
 from matchkernel.evaluation import smaller
 from matchkernel.evaluation.smaller import calibrate_int8, export_int8, reduce_rows
-
-
-def run(*words):
-    return CliRunner().invoke(app, list(map(str, words)))
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +41,7 @@ def weights(tmp_path_factory):
 
 def test_export_writes_an_int8_engine(patch_set, weights, tmp_path, textures):
     out = tmp_path / "mine.int8.onnx"
-    done = run("export", weights, "-o", out, "--int8", "--calibrate", patch_set)
-    assert done.exit_code == 0, done.stderr
+    good("export", weights, "-o", out, "--int8", "--calibrate", patch_set)
     metadata = {entry.key: entry.value for entry in onnx.load(out).metadata_props}
     assert metadata["engine"] == "onnx-int8"
     assert metadata["calibrated_on"] == "points"
@@ -99,31 +93,9 @@ def test_too_few_patches_are_refused(patch_set, weights):
 
 def test_reduce_writes_shorter_rows_and_says_what_is_lost(patch_set, weights, tmp_path):
     out, model = tmp_path / "short.safetensors", matchkernel.load(weights)
-    done = run("reduce", weights, "--dimensions", 6, "--calibrate", patch_set, "-o", out)
-    assert done.exit_code == 0, done.output
+    done = good("reduce", weights, "--dimensions", 6, "--calibrate", patch_set, "-o", out)
     found = reduce_rows(model, 6, [open_patch_set(patch_set)])
     assert f"{found.map_after:.2f} instead of {found.map_before:.2f}" in " ".join(done.output.split())
     assert 0 < found.kept < 1
     patches = np.random.default_rng(0).integers(0, 256, (5, 32, 32), dtype=np.uint8)
     assert matchkernel.describe(patches, matchkernel.load(out)).shape == (5, 6)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["export", "WEIGHTS", "-o", "mine.onnx", "--int8"],
-        ["export", "WEIGHTS", "-o", "mine.onnx", "--calibrate", "SET"],
-        ["export", "WEIGHTS", "-o", "mine.onnx", "--int8", "--calibrate", "nowhere"],
-        *(
-            ["reduce", "WEIGHTS", "-o", "mine.safetensors", "--calibrate", "SET", "--dimensions", number]
-            for number in (0, 128, 200)
-        ),
-        ["reduce", "WEIGHTS", "-o", "mine.safetensors", "--calibrate", "nowhere"],
-        ["reduce", "WEIGHTS", "-o", "mine.onnx", "--calibrate", "SET"],
-    ],
-)
-def test_mistakes_leave_nothing(words, patch_set, weights, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    done = run(*({"WEIGHTS": weights, "SET": patch_set}.get(word, word) for word in words))
-    assert done.exit_code == 2
-    assert not list(tmp_path.iterdir())

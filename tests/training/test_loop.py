@@ -9,12 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from commands import good
 from helpers import refuses, tree
 from made_runs import assert_equal, config, weights
-from typer.testing import CliRunner
 
 from matchkernel import describe, load
-from matchkernel.cli.app import app
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
@@ -211,9 +210,6 @@ def test_a_set_that_is_trained_on_and_validated_on_is_named(small_toml, small_se
     printed = []
     for name in ("train", "validation"):
         options = ["-o", tmp_path / name, "--device", "cpu", "--set", "sampling.steps=1"]
-        command = ["train", small_toml, *options, "--set", f"data.validation={small_sets / name}"]
-        done = CliRunner().invoke(app, [*map(str, command)])
-        assert done.exit_code == 0
-        printed.append(done.stderr)
+        printed.append(good("train", small_toml, *options, "--set", f"data.validation={small_sets / name}").stderr)
     assert f"warning: {small_sets / 'train'}" in printed[0]
     assert "warning" not in printed[1]

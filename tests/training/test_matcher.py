@@ -7,11 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from commands import good
 from helpers import refuses, tree
 from PIL import Image
-from typer.testing import CliRunner
 
-from matchkernel.cli.app import app
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.two_view import essential_matrix, sampson_distances, warp_frames
@@ -303,21 +302,7 @@ def test_the_command_trains_and_validates(scene, rendered, tmp_path):
     shutil.copytree(rendered, other)
     (other / "pairs.txt").write_text("003.png 004.png\n")
     out = tmp_path / "matcher.safetensors"
-    line = [
-        "train-matcher",
-        str(scene),
-        "-o",
-        str(out),
-        "--model",
-        "tiny",
-        "--validate",
-        str(other),
-        "--steps",
-        "1",
-        *settings,
-    ]
-    done = CliRunner().invoke(app, line)
-    assert done.exit_code == 0, done.output
+    good("train-matcher", scene, "-o", out, "--model", "tiny", "--validate", other, "--steps", 1, *settings)
     card = ContextNetwork.load(out).card
     assert (card["step"], card["validation"].keys() > {"maa5", "maa10", "matches"}) == (1, True)
 

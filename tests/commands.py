@@ -6,8 +6,6 @@ from typer.testing import CliRunner
 
 from matchkernel.cli.app import app
 
-SETS = ("one", "two", "three")  # patch sets in the folder `place`
-
 
 def run(*arguments, answers=""):
     """The result of a command line, with what is typed at its questions."""
@@ -17,7 +15,7 @@ def run(*arguments, answers=""):
 def good(*arguments):
     """The result of a command line that must succeed."""
     result = run(*arguments)
-    assert result.exit_code == 0, result.stderr
+    assert result.exit_code == 0, f"{arguments}: {result.stderr}"
     return result
 
 
