@@ -105,6 +105,11 @@ def test_links_lead_somewhere():
             assert not anchor or anchor in anchors(place), f"{page.name}: {target}"
 
 
+def test_the_gallery_shows_every_picture():
+    shown = set(re.findall(r"\]\(images/([^)]+)\)", (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")))
+    assert shown == {path.name for path in (ROOT / "docs" / "images").iterdir()}
+
+
 def test_make_targets_named_in_the_readme_exist():
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"`?make ([a-z-]+)", (ROOT / "README.md").read_text(encoding="utf-8")):

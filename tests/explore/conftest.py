@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import pytest
 import uvicorn
 from made_photos import unpack
+from page_steps import SHOWN
 from PIL import Image
 
 from matchkernel.explore.connections import server_config
@@ -110,3 +111,10 @@ def new_page(chromium):
     for context in contexts:
         context.close()
     assert errors == []
+
+
+@pytest.fixture
+def page(served, new_page):
+    page = new_page(served.address)
+    page.wait_for_selector(SHOWN)
+    return page

@@ -1,8 +1,10 @@
 """Photos and measurements for the explorer's tests."""
 
+import asyncio
 import io
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -27,3 +29,9 @@ def unpack(data):
     """Facts and arrays of a bundle."""
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     return json.loads(header["__metadata__"]["facts"]), load(data)
+
+
+def in_own_loop(work):
+    """The result of a coroutine; in a thread, because a browser of other tests may have a loop in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from made_photos import noise_png, resident_mib
+from made_photos import in_own_loop, noise_png, resident_mib
 from PIL import Image
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -319,8 +319,7 @@ def test_only_a_few_photos_arrive_at_a_time(monkeypatch):
 
     monkeypatch.setattr(server, "_body", body)
     explorer = server.Explorer(server.ExploreSettings())
-    with ThreadPoolExecutor(1) as pool:  # a browser of other tests may have a loop in this thread
-        answers = pool.submit(asyncio.run, all_at_once(explorer)).result()
+    answers = in_own_loop(all_at_once(explorer))
     explorer.close()
     assert [answer.status_code for answer in answers] == [400] * 20
     assert most == server.UPLOADS
