@@ -11,6 +11,7 @@ import kornia.feature as kornia_feature
 import numpy as np
 import pytest
 import torch
+from damage import Evil
 from helpers import attempt, refuses
 from made_baselines import FILES, made_patches
 from safetensors.torch import save_file
@@ -76,16 +77,6 @@ def test_a_function_of_a_user_opens_a_baseline(patches, tmp_path, monkeypatch):
         baseline("my_baselines:nothing", weights=tmp_path)
 
 
-class Bomb:
-    """Writes a file when it is unpickled."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return (open, (str(self.path), "w"))
-
-
 @pytest.mark.parametrize("name", ["tfeat", "hardtfeat", "mkd-liberty", "kornia:HardNet"])
 def test_files_that_are_no_weights_are_refused_and_run_no_code(name, tmp_path):
     (tmp_path / "empty").touch()
@@ -96,8 +87,8 @@ def test_files_that_are_no_weights_are_refused_and_run_no_code(name, tmp_path):
     torch.save({1: torch.zeros(3)}, tmp_path / "numbers")
     torch.save({"features.0.weight": "no tensor", "liberty": {"pca": {"mean": 1}}}, tmp_path / "strings")
     torch.save({"liberty": {"pca": dict.fromkeys(("mean", "eigvecs", "eigvals"), torch.zeros(2))}}, tmp_path / "small")
-    torch.save(Bomb(tmp_path / "boom"), tmp_path / "code")
-    (tmp_path / "pickle").write_bytes(pickle.dumps(Bomb(tmp_path / "boom")))
+    torch.save(Evil(tmp_path / "boom"), tmp_path / "code")
+    (tmp_path / "pickle").write_bytes(pickle.dumps(Evil(tmp_path / "boom")))
     save_file({"x": torch.zeros(9)}, tmp_path / "whole")
     whole = (tmp_path / "whole").read_bytes()
     for number, content in enumerate((whole, whole[:-5], whole[:20], b"hello, this is text", b"")):
