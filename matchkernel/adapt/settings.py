@@ -7,13 +7,13 @@ from typing import Any
 
 from matchkernel.errors import FileError
 from matchkernel.storage.files import read_small_text, write_json
-from matchkernel.storage.settings import check_ranges, setting
+from matchkernel.storage.settings import Checked, setting
 
 RECORD, ADAPTED = "adapt.json", "adapted.safetensors"
 
 
 @dataclass(frozen=True)
-class AdaptSettings:
+class AdaptSettings(Checked):
     """What is adapted, for how long, and how. Options of `matchkernel adapt` are derived from these fields."""
 
     model: str = setting("light-wide", about="weights to adapt: a name, or a .safetensors file")
@@ -33,9 +33,6 @@ class AdaptSettings:
     keep: bool = setting(False, about="write the weights that are best on validation even if test does not gain")
     geometric: bool = setting(True, about="look for positives that no track contains; cutting takes longer")
     seed: int = setting(0, low=0, high=2**62, about="random seed")
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
 
 class Record(dict[str, Any]):

@@ -23,14 +23,14 @@ from matchkernel.geometry.sift import patch_sift, to_rootsift
 from matchkernel.storage.files import check_folder, file_hash
 from matchkernel.storage.folders import check_new_build
 from matchkernel.storage.images import read_gray
-from matchkernel.storage.settings import check_ranges, setting
+from matchkernel.storage.settings import Checked, setting
 from matchkernel.storage.work import Progress
 
 MOVED = "h"  # by how much the regions of validation and test are moved, see build_parts
 
 
 @dataclass(frozen=True)
-class CutSettings:
+class CutSettings(Checked):
     """How patches are chosen and cut."""
 
     size: int = setting(PATCH, low=8, high=LARGEST_PATCH, about="side of a patch in pixels")
@@ -45,9 +45,6 @@ class CutSettings:
     # Regions are moved at random as HPatches does: e(asy), h(ard) or t(ough); see jitter.py. A region that would leave
     # its photo is not moved.
     jitter: str = setting("", choices=("", *LEVELS))
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,14 @@ from matchkernel.geometry.two_view import check_homography, warp_frames
 from matchkernel.storage.files import file_hash, read_small_text, write_json
 from matchkernel.storage.folders import check_new_build, resumable_build
 from matchkernel.storage.images import read_gray, write_png
-from matchkernel.storage.settings import check_ranges, setting
+from matchkernel.storage.settings import Checked, setting
 from matchkernel.storage.work import Progress
 
 LARGEST_STRETCH = 6.0  # maximum stretch of a region by a homography; beyond it, a patch is only a smear
 
 
 @dataclass(frozen=True)
-class HomographySettings:
+class HomographySettings(Checked):
     """How patches are chosen and cut."""
 
     most: int = setting(1000, low=2, about="maximum number of patches per sequence, strongest first")
@@ -34,9 +34,6 @@ class HomographySettings:
     seed: int = setting(0, low=0, about="random seed")
     verification: int = setting(50_000, low=1, about="rows in each verification list")
     least_side: float = setting(0.0, low=0)  # regions of fewer pixels across in any image are left out
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ import numpy as np
 from matchkernel.colmap.model import NO_POINT
 from matchkernel.colmap.scene import Photo, Scene
 from matchkernel.geometry.cameras import PROJECTABLE, project
-from matchkernel.storage.settings import check_ranges, setting
+from matchkernel.storage.settings import Checked, setting
 
 LEAST_NEIGHBOURS = 3  # number of tracked keypoints around a position that are needed to judge the depth there
 
 
 @dataclass(frozen=True)
-class Tolerances:
+class Tolerances(Checked):
     """How far a keypoint may be from what is predicted for a projected point."""
 
     pixels: float = setting(2.0, low=0)  # maximum distance from the projection
@@ -32,9 +32,6 @@ class Tolerances:
     neighbours: int = setting(8, low=1)  # number of surrounding tracked keypoints of the photo whose depth is compared
     agreeing: float = setting(0.6, low=0, high=1)  # share of them that must agree
     reach: float = setting(0.06, low=0)  # how far neighbours may be, as a share of the photo's longer side
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ from matchkernel.data.patch_set import LARGEST_PATCH, PatchSet, create_patch_set
 from matchkernel.data.phototourism import PATCH
 from matchkernel.geometry.frames import SAMPLER, Frames, extract_patches
 from matchkernel.geometry.jitter import Jitter, jittered
-from matchkernel.storage.settings import check_ranges, setting
+from matchkernel.storage.settings import Checked, setting
 from matchkernel.storage.work import Progress
 
 TEXTURE_SIDE, POINTS_PER_TEXTURE = 512, 50
 
 
 @dataclass(frozen=True)
-class SyntheticSettings:
+class SyntheticSettings(Checked):
     """The size of a set, and how much the patches of a point differ."""
 
     points: int = setting(1000, low=1, about="number of points")
@@ -25,9 +25,6 @@ class SyntheticSettings:
     seed: int = setting(0, low=0, about="random seed")
     jitter: Jitter = field(default_factory=lambda: Jitter(shift=0.08, octaves=0.2, degrees=12.0, stretch=0.15))
     light: float = setting(1.0, low=0)  # strength of gain, offset, gradient, gamma and noise; 0: none
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
 
 def build_synthetic(

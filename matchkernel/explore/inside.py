@@ -19,7 +19,7 @@ from matchkernel.runtime.weights import available, read_card
 from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.extras import need
 from matchkernel.storage.memo import Memo
-from matchkernel.storage.settings import check_ranges, setting, short_repr
+from matchkernel.storage.settings import Checked, setting, short_repr
 
 if TYPE_CHECKING:
     from matchkernel.model.descriptors import Descriptor
@@ -35,7 +35,7 @@ MIN_HALF_WIDTH = 0.01
 
 
 @dataclass(frozen=True)
-class Region:
+class Region(Checked):
     """A region of a photo: its centre, and its shape row by row, as in Frames."""
 
     x: float = 0.0
@@ -44,9 +44,6 @@ class Region:
     xy: float = 0.0
     yx: float = 0.0
     yy: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
     def frames(self) -> Frames:
         """As Frames of one region; one without an area, or absurdly far away, is refused."""
@@ -58,16 +55,13 @@ class Region:
 
 
 @dataclass(frozen=True)
-class PatchChange:
+class PatchChange(Checked):
     """A change of the second patch: turned by degrees, moved by pixels of 32, enlarged by octaves."""
 
     turn: float = setting(0.0, low=-180, high=180)
     right: float = setting(0.0, low=-32, high=32)
     down: float = setting(0.0, low=-32, high=32)
     octaves: float = setting(0.0, low=-2, high=2)
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
     def apply(self, frames: Frames) -> Frames:
         """The regions that are cut instead of these."""

@@ -23,7 +23,7 @@ from matchkernel.explore.page_files import TYPES, pack, page_file
 from matchkernel.explore.photos import PagePhoto, PhotoStore, UnknownPhotoError, decode, read_sample
 from matchkernel.explore.settings import MAX_KEYPOINTS, ExploreSettings
 from matchkernel.photos.match import NUMBERS
-from matchkernel.storage.settings import check_ranges, from_dict, setting
+from matchkernel.storage.settings import Checked, from_dict, setting
 
 JSON_BYTES = 65536  # maximum size of a request that is not a photo
 JSON_SECONDS = 10.0  # for it to arrive
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class MatchRequest:
+class MatchRequest(Checked):
     """What /api/match takes."""
 
     a: str = ""
@@ -55,23 +55,17 @@ class MatchRequest:
     keypoints: int = setting(2000, low=10, high=MAX_KEYPOINTS)
     filter: str = "ratio"
 
-    def __post_init__(self) -> None:
-        check_ranges(self)
-
 
 @dataclass(frozen=True)
-class PatchesRequest:
+class PatchesRequest(Checked):
     """What /api/patches takes."""
 
     photo: str = ""
     keypoints: int = setting(2000, low=10, high=MAX_KEYPOINTS)
 
-    def __post_init__(self) -> None:
-        check_ranges(self)
-
 
 @dataclass(frozen=True)
-class PairRequest:
+class PairRequest(Checked):
     """What /api/maps takes."""
 
     a: str = ""
@@ -80,9 +74,6 @@ class PairRequest:
     frame_b: Region = field(default_factory=Region)
     fixed: PatchChange = field(default_factory=PatchChange)
     model: str = ""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
 
 @dataclass(frozen=True)

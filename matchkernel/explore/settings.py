@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from matchkernel.storage.settings import check_ranges, setting
+from matchkernel.storage.settings import Checked, setting
 
 MAX_KEYPOINTS = 8000
 MIB = 2**20
 
 
 @dataclass(frozen=True)
-class ExploreSettings:
+class ExploreSettings(Checked):
     """How the page is served, and how much memory and time its requests may take.
 
     Attributes:
@@ -35,6 +35,3 @@ class ExploreSettings:
     workers: int = setting(2, low=1)
     waiting: int = setting(32, low=1)
     upload_seconds: float = setting(60.0, above=0)
-
-    def __post_init__(self) -> None:
-        check_ranges(self)

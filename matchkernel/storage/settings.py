@@ -86,6 +86,13 @@ def check_ranges(settings: Any, where: str = "") -> None:
         object.__setattr__(settings, field.name, value)
 
 
+class Checked:
+    """A dataclass whose values are checked by check_ranges when it is made."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
 def _kinds(hint: Any) -> tuple[Any, ...]:
     """The types of a union, and the values of a Literal."""
     if typing.get_origin(hint) is typing.Literal:

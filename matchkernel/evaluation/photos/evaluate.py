@@ -35,7 +35,7 @@ from matchkernel.storage.files import json_digest, write_errors
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.images import read_colour, read_gray
 from matchkernel.storage.pool import Failure, LocalWorkers, Work
-from matchkernel.storage.settings import check_ranges, setting
+from matchkernel.storage.settings import Checked, setting
 from matchkernel.storage.work import Progress, Say, progress_counter, use_threads
 
 SECONDS = "seconds"  # key of the time of extraction in the settings of cached features
@@ -46,15 +46,12 @@ Run = Callable[[Mapping[Any, Task]], Iterator[tuple[Any, Any]]]  # tasks by name
 
 
 @dataclass(frozen=True)
-class Protocol:
+class Protocol(Checked):
     """How matches are scored."""
 
     pixels: float = setting(0.5, above=0, high=1000, about="expected error of right matches for poses, in pixels")
     repeats: int = setting(3, low=1, high=1000, about="number of random match orders to average over")
     estimator: Estimator = setting("refined", about="of poses with known intrinsics: refined or magsac")
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
 
 def evaluate_photos(
