@@ -82,7 +82,8 @@ class PatchInspector:
     def __init__(self, kept: int, own: Mapping[str, str] | None = None) -> None:
         self.map, self.curve = Memo(self._map, kept), Memo(self._curve, kept)
         self._cut = Memo(self._cut_changed, 2)
-        self._paths = {name: name for name in available()} | _readable(own or {})
+        paths = {name: name for name in available()} | dict(own or {})
+        self._paths = {name: path for name, path in paths.items() if _config(path).patch_size == PIXELS}
         self._model = Memo(self._open, len(self._paths) or 1)
 
     @property
@@ -184,11 +185,6 @@ class PatchInspector:
         from matchkernel.model.weights import load
 
         return load(self._paths[name]).fold()
-
-
-def _readable(own: Mapping[str, str]) -> dict[str, str]:
-    """Those of the weight files whose maps are as large as those of shipped weights."""
-    return {name: path for name, path in own.items() if _config(path).patch_size == PIXELS}
 
 
 def _has_torch() -> bool:

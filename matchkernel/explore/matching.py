@@ -50,8 +50,7 @@ class PageMatcher:
 
     def __init__(self, settings: ExploreSettings, compared: str | None = None) -> None:
         self.models = {name: name for name in (*available(), "rootsift", "sift")}
-        self.default = self._offer(settings.model)
-        self.compared = None if compared is None else self._offer(compared)
+        self.chosen = [self._offer(model) for model in (settings.model, compared) if model is not None]
         kept = settings.kept_results
         self.describer = Memo(self._open, len(self.models))
         self.patches = Memo(self._cut, kept)  # (K, 32, 32) uint8 of all keypoints of a photo
@@ -130,8 +129,6 @@ class PageMatcher:
             "label": describer.label,
             "engine": describer.settings.get("engine"),
             "keypoints": keypoints,
-            "photos": [a.facts, b.facts],
-            "filter": str(keep),
             "limits": _limits(keep, describer),
             "geometry": geometry.geometry if geometry.model is not None else None,
             "matrix": None if geometry.model is None else geometry.model.tolist(),

@@ -10,8 +10,7 @@ import numpy as np
 from matchkernel.data.sample_pair import FOLDER
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.explore.settings import ExploreSettings
-from matchkernel.storage.files import check_regular
-from matchkernel.storage.images import decode_photo
+from matchkernel.storage.images import check_image_file, decode_photo
 
 PREVIEW_SIDE = 1600
 SAMPLE_NAMES = ("sample, left", "sample, right")
@@ -51,17 +50,13 @@ class PagePhoto:
 
 def decode(data: bytes, name: str, settings: ExploreSettings) -> PagePhoto:
     """A photo from the bytes of its file, upright, and shrunk if it is large; a damaged one is a FileError."""
-    if len(data) > settings.upload_bytes:
-        raise FileError(f"{name}: larger than {settings.upload_bytes / 2**20:g} MiB")
     gray, jpeg, to_file = decode_photo(data, name, max_pixels=settings.upload_pixels, preview_side=PREVIEW_SIDE)
     return PagePhoto(hashlib.sha256(data).hexdigest()[:32], name, gray, jpeg, to_file)
 
 
 def read_photo(path: Path, settings: ExploreSettings) -> PagePhoto:
     """A photo from a file."""
-    check_regular(path)
-    if not path.is_file():
-        raise FileError(f"{path}: " + ("is a folder, expected an image" if path.is_dir() else "no such file"))
+    check_image_file(path)
     if path.stat().st_size > settings.upload_bytes:
         raise FileError(f"{path}: larger than {settings.upload_bytes / 2**20:g} MiB")
     photo = decode(path.read_bytes(), str(path), settings)

@@ -52,7 +52,7 @@ def save_page(
     if not 1 <= matches <= MAX_MATCHES:
         raise ArgumentError(f"matches must be from 1 to {MAX_MATCHES:,}, got {short_repr(matches)}")
     matcher = PageMatcher(settings, compare)
-    models = [matcher.default, *([matcher.compared] if matcher.compared else [])]
+    models = matcher.chosen
     inspector = PatchInspector(1, matcher.own)
     known = inspector.views if inspector.works() else {}
     views = {view: model for view, model in known.items() if model in {*models, *COMPARED}}

@@ -29,7 +29,7 @@ def serve(
         chosen = replace(settings, port=listener.getsockname()[1])
         app = create_app(chosen, pair or read_sample(chosen), report)
         explorer = app.state.explorer
-        explorer.matcher.describer(explorer.matcher.default)  # one that cannot be opened is an error before serving
+        explorer.matcher.describer(explorer.matcher.chosen[0])  # one that cannot be opened is an error before serving
         started(address_of(chosen))
         try:
             _Server(server_config(app), explorer).run(sockets=[listener])

@@ -27,7 +27,6 @@ from matchkernel.storage.settings import Checked, from_dict, setting
 
 JSON_BYTES = 65536  # maximum size of a request that is not a photo
 JSON_SECONDS = 10.0  # for it to arrive
-SHORT_WORKERS = 2  # a curve may run while maps are asked for
 VIEWED = 2 + len(COMPARED)  # requests for the insides of one match: a model and RootSIFT beside those compared
 UPLOADS = 4  # photos that may arrive at a time; others wait
 # The report is one page without scripts; its styles are inside.
@@ -86,22 +85,20 @@ class WarpRequest(PairRequest):
 class Explorer:
     """What the server knows: photos, models, results; all in memory."""
 
-    def __init__(
-        self, settings: ExploreSettings, pair: tuple[PagePhoto, PagePhoto] | None = None, report: str | None = None
-    ) -> None:
+    def __init__(self, settings: ExploreSettings, pair: tuple[PagePhoto, PagePhoto], report: str | None = None) -> None:
         self.settings, self.pair, self.report = settings, pair, report
-        self.photos = PhotoStore(settings.kept_photos, pair or ())
+        self.photos = PhotoStore(settings.kept_photos, pair)
         self.matcher = PageMatcher(settings)
         self.inspector = PatchInspector(VIEWED * settings.kept_results, self.matcher.own)
         self.long = Jobs(settings.workers, settings.waiting)
         self.arriving = asyncio.Semaphore(UPLOADS)
-        self.short = Jobs(SHORT_WORKERS, settings.waiting)
+        self.short = Jobs(settings.workers, settings.waiting)  # a curve may run while maps are asked for
 
     def facts(self) -> dict[str, Any]:
         """What the page must know before anything is computed."""
         return {
             "models": list(self.matcher.models),
-            "model": self.matcher.default,
+            "model": self.matcher.chosen[0],
             "keypoints": self.settings.keypoints,
             "max_keypoints": MAX_KEYPOINTS,
             "filters": list(NUMBERS),
@@ -110,7 +107,7 @@ class Explorer:
             "views": self.inspector.views,
             "compared": COMPARED,
             "receptive_field": self.inspector.receptive_side,
-            "pair": None if self.pair is None else [photo.facts for photo in self.pair],
+            "pair": [photo.facts for photo in self.pair],
             "report": self.report is not None,
         }
 
@@ -185,9 +182,7 @@ class Explorer:
         return HTMLResponse(self.report, headers={"content-security-policy": REPORT_POLICY})
 
 
-def create_app(
-    settings: ExploreSettings, pair: tuple[PagePhoto, PagePhoto] | None = None, report: str | None = None
-) -> Starlette:
+def create_app(settings: ExploreSettings, pair: tuple[PagePhoto, PagePhoto], report: str | None = None) -> Starlette:
     """The explorer as an ASGI application.
 
     It answers only requests for the host and port of the settings. The page opens with the pair of photos; the report

@@ -60,15 +60,20 @@ def read_colour(path: str | Path) -> np.ndarray:
         return to_colour(image, path)
 
 
+def check_image_file(path: Path) -> None:
+    """Refuse what is no file, or a device or pipe, which may never end."""
+    check_regular(path)
+    if not path.is_file():
+        raise FileError(f"{path}: {'is a folder, expected an image' if path.is_dir() else 'no such file'}")
+
+
 @contextmanager
 def open_image(path: Path, formats: tuple[str, ...] = FORMATS) -> "Iterator[Image.Image]":
     """A photo opened by Pillow, of at most MAX_PIXELS; any problem becomes a one-line FileError.
 
     Problems inside the block, where the pixels are decoded, are reported in the same way.
     """
-    check_regular(path)
-    if not path.is_file():
-        raise FileError(f"{path}: {'is a folder, expected an image' if path.is_dir() else 'no such file'}")
+    check_image_file(path)
     try:
         file = path.open("rb")
     except OSError as error:

@@ -26,7 +26,7 @@ from starlette.requests import Request
 from matchkernel.errors import FileError
 from matchkernel.explore import connections, server
 from matchkernel.explore.guard import own_hosts
-from matchkernel.explore.server import JSON_BYTES, SHORT_WORKERS
+from matchkernel.explore.server import JSON_BYTES
 from matchkernel.storage.images import read_gray
 
 JSON_TYPE = {"content-type": "application/json"}
@@ -203,7 +203,7 @@ def test_too_many_jobs_are_told_to_come_back(served, pair):
     jobs, gate = served.explorer.short, threading.Event()
     old, jobs._waiting = jobs._waiting, 1
     try:
-        for _ in range(SHORT_WORKERS):
+        for _ in range(served.settings.workers):
             jobs._pool.submit(gate.wait)
         region = {"x": 50, "y": 50, "xx": 9, "yy": 9}
         fields = {"a": pair[0].id, "frame_a": region, "b": pair[1].id, "frame_b": region, "model": "light"}
@@ -301,7 +301,7 @@ def test_a_16_bit_and_a_cmyk_photo_are_read_as_files_are(served, tmp_path):
         assert served.ask("GET", f"/api/photos/{answer['id']}.jpg")[2][:2] == b"\xff\xd8"
 
 
-def test_only_a_few_photos_arrive_at_a_time(monkeypatch):
+def test_only_a_few_photos_arrive_at_a_time(pair, monkeypatch):
     """So that many large files at once do not fill the memory; the others wait for their turn."""
     now = most = 0
 
@@ -318,7 +318,7 @@ def test_only_a_few_photos_arrive_at_a_time(monkeypatch):
         return await asyncio.gather(*(explorer.upload(request) for _ in range(20)), return_exceptions=True)
 
     monkeypatch.setattr(server, "_body", body)
-    explorer = server.Explorer(server.ExploreSettings())
+    explorer = server.Explorer(server.ExploreSettings(), pair)
     answers = in_own_loop(all_at_once(explorer))
     explorer.close()
     assert [answer.status_code for answer in answers] == [400] * 20

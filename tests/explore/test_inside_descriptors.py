@@ -80,9 +80,9 @@ def test_a_region_without_area_or_too_far_away_is_refused(numbers):
 def test_the_page_begins_without_waiting_for_torch():
     """What the page asks first names the models that can be looked into, but imports none of their networks."""
     code = (
-        "import sys\nfrom matchkernel.explore.server import Explorer\n"
-        "from matchkernel.explore.settings import ExploreSettings\n"
-        "facts = Explorer(ExploreSettings()).facts()\n"
+        "import sys\nfrom matchkernel.explore.photos import read_sample\n"
+        "from matchkernel.explore.server import Explorer, ExploreSettings\n"
+        "facts = Explorer(ExploreSettings(), read_sample(ExploreSettings())).facts()\n"
         "assert 'dual, polar half' in facts['views'] and 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

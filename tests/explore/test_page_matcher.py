@@ -41,12 +41,12 @@ def test_weights_called_like_another_model_are_not_taken_for_it(pair, tmp_path):
         torch.manual_seed(seed)
         save(build("cartesian", s=1), path)
     matcher = PageMatcher(ExploreSettings(model=str(mine)), str(other))
-    assert (matcher.default, matcher.compared) == ("light.safetensors", str(other))
-    names = ("light", matcher.default, matcher.compared)
+    assert matcher.chosen == ["light.safetensors", str(other)]
+    names = ("light", *matcher.chosen)
     found = [matcher.features(pair[0], name, 50).descriptors for name in names]
     for a, b in combinations(found, 2):
         assert np.abs(a - b).max() > 0.1
-    assert PageMatcher(ExploreSettings(model="dual"), "sift").compared == "sift"
+    assert PageMatcher(ExploreSettings(model="dual"), "sift").chosen == ["dual", "sift"]
 
 
 def test_the_page_matches_in_context(pair):

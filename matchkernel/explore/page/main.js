@@ -210,8 +210,7 @@ async function begin() {
   find("panels").replaceChildren();
   page.setPanels(facts.starts?.length ?? 1);
   if (source.live && await page.chooser.restore()) return;
-  if (facts.pair) page.chooser.set(facts.pair);
-  else await page.chooser.sample();
+  page.chooser.set(facts.pair);
 }
 
 attempt(begin);
