@@ -178,7 +178,7 @@ def cut_geometry(data: Path, sets: Path, scenes: Sequence[str], ordinary: int) -
             rows = np.flatnonzero(wanted & (chosen.photos == number))
             patches[rows] = extract_patches(read_gray(photo.path), frames[rows], PAIR_SIZE)
         pairs = draw_geometric_pairs(
-            places_of(scene, chosen, frames),
+            places_of(scene, chosen),
             chosen.geometric,
             lambda rows, patches=patches: to_rootsift(patch_sift(patches[rows])),
             MOST_POSITIVES,

@@ -109,7 +109,7 @@ def build_parts(
     target = Path(target)
     check_folder(target, images, sparse)
     whole = _Job.read(images, sparse, database, settings or CutSettings())
-    where = places_of(whole.scene, whole.chosen, frames_of(whole.scene, whole.chosen))
+    where = places_of(whole.scene, whole.chosen)
     parts = split_places(replace(where, sizes=LEVELS[MOVED].reach * where.sizes))
     counted(count_parts(where, parts))
     for number, name in enumerate(PARTS):
@@ -254,21 +254,21 @@ def frames_of(scene: Scene, chosen: Selection) -> Frames:
     return frames
 
 
-def places_of(scene: Scene, chosen: Selection, frames: Frames) -> PatchPlaces:
+def places_of(scene: Scene, chosen: Selection) -> PatchPlaces:
     """Where selected patches are in the scene."""
     places = scene.points[chosen.points]
     depths = np.empty(len(places))
     for number, photo in enumerate(scene.photos):
         here = chosen.photos == number
         depths[here] = photo.depths(places[here]) / photo.pixels_per_unit
-    return PatchPlaces(chosen.labels, chosen.photos, places, frames.half_widths * depths)
+    return PatchPlaces(chosen.labels, chosen.photos, places, frames_of(scene, chosen).half_widths * depths)
 
 
 def _pairs(patches: np.ndarray, scene: Scene, chosen: Selection, settings: CutSettings) -> dict[str, np.ndarray]:
     if not settings.pairs:
         return {}
     tracked = np.flatnonzero(~chosen.geometric)  # test pairs use tracked patches, whose labels are cleaner
-    where = places_of(scene, chosen, frames_of(scene, chosen))[tracked]
+    where = places_of(scene, chosen)[tracked]
     easy = draw_test_pairs(where, settings.pairs, settings.seed)
     hard = draw_hard_pairs(
         where, lambda rows: to_rootsift(patch_sift(patches[tracked[rows]])), settings.pairs, settings.seed

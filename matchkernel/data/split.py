@@ -38,17 +38,15 @@ class Counts:
         return f"{self.photos:,} photos, {self.points:,} points, {self.patches:,} patches"
 
 
-def split_places(where: PatchPlaces, shares: tuple[float, float, float] = SHARES) -> np.ndarray:
-    """(K,) the part of each patch, an index of PARTS, or LEFT_OUT; the shares of the parts add up to 1."""
-    if len(shares) != len(PARTS) or min(shares) <= 0 or not abs(sum(shares) - 1) <= 1e-9:
-        raise ArgumentError(f"shares of {', '.join(PARTS)} must be positive and have the sum 1, got {shares}")
+def split_places(where: PatchPlaces) -> np.ndarray:
+    """(K,) the part of each patch, an index of PARTS, or LEFT_OUT."""
     parts = np.full(len(where.labels), LEFT_OUT)
     usable = np.flatnonzero(np.isfinite(where.places).all(1) & np.isfinite(where.sizes))
     if len(usable):
         here = where[usable]
-        candidates = [_split_along(here, here.places @ axis, shares) for axis in _axes(here.places)]
+        candidates = [_split_along(here, here.places @ axis) for axis in _axes(here.places)]
         parts[usable] = max(
-            candidates, key=lambda found: min((found == k).sum() / shares[k] for k in range(len(PARTS)))
+            candidates, key=lambda found: min((found == k).sum() / SHARES[k] for k in range(len(PARTS)))
         )
     return parts
 
@@ -83,13 +81,13 @@ def _axes(places: np.ndarray) -> np.ndarray:
     return np.asarray(np.linalg.eigh(centred.T @ centred)[1].T[::-1])
 
 
-def _split_along(where: PatchPlaces, along: np.ndarray, shares: tuple[float, float, float]) -> np.ndarray:
+def _split_along(where: PatchPlaces, along: np.ndarray) -> np.ndarray:
     """The part of each patch with planes across this direction: validation, training, test from one end to the other.
 
     Training lies in the middle, so that validation and test are as far apart as possible.
     """
     training, validation, test = range(len(PARTS))
-    lower, upper = np.quantile(along, (shares[validation], 1 - shares[test]))
+    lower, upper = np.quantile(along, (SHARES[validation], 1 - SHARES[test]))
     group = np.unique(where.labels, return_inverse=True)[1]
     reach = np.zeros(group.max() + 1)
     np.maximum.at(reach, group, CORNER * np.abs(where.sizes))
@@ -103,11 +101,11 @@ def _split_along(where: PatchPlaces, along: np.ndarray, shares: tuple[float, flo
     np.minimum.at(agreed[:, 0], group, places)
     np.maximum.at(agreed[:, 1], group, places)
     places[agreed[group, 0] != agreed[group, 1]] = LEFT_OUT
-    parts = np.where(_photo_parts(where.photos, places, shares) == places, places, LEFT_OUT)
+    parts = np.where(_photo_parts(where.photos, places) == places, places, LEFT_OUT)
     return _seen_twice(where, parts)
 
 
-def _photo_parts(photos: np.ndarray, places: np.ndarray, shares: tuple[float, float, float]) -> np.ndarray:
+def _photo_parts(photos: np.ndarray, places: np.ndarray) -> np.ndarray:
     """(K,) the part of each patch's photo: test and validation get the photos that show the most of their points."""
     names, number = np.unique(photos, return_inverse=True)
     shown = np.zeros((len(names), len(PARTS)))
@@ -116,7 +114,7 @@ def _photo_parts(photos: np.ndarray, places: np.ndarray, shares: tuple[float, fl
     chosen = np.zeros(len(names), np.int64)
     free = np.ones(len(names), bool)
     for part in (2, 1):
-        count = max(LEAST_PHOTOS[PARTS[part]], round(shares[part] * len(names)))
+        count = max(LEAST_PHOTOS[PARTS[part]], round(SHARES[part] * len(names)))
         ranked = np.lexsort((np.arange(len(names)), -np.where(free, shown[:, part], -1)))[:count]
         ranked = ranked[free[ranked]]
         chosen[ranked] = part

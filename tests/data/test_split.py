@@ -100,9 +100,3 @@ def test_parts_that_are_too_small_are_refused():
     for part, counts in (("test", Counts(1, 500, 3000)), ("training", Counts(9, 299, 900))):
         with refuses(ArgumentError):
             check_enough({**enough, part: counts}, "photos")
-
-
-@pytest.mark.parametrize("shares", [(1.0, 0.0, 0.0), (0.5, 0.3, 0.3), (0.5, 0.5), (float("nan"), 0.5, 0.5)])
-def test_shares_that_are_refused(shares):
-    with refuses(ArgumentError):
-        split_places(scene(), shares)
