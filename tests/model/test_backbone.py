@@ -30,11 +30,6 @@ def test_half_precision_is_normalised_in_float32(dtype):
     assert normalize_patches(patches.to(dtype)).dtype == torch.float32
 
 
-@pytest.mark.parametrize("size", [8, 12, 32, 64])
-def test_map_is_a_quarter_of_the_patch(size):
-    assert Backbone(DescriptorConfig(d=16))(torch.randn(2, 1, size, size)).shape == (2, 16, size // 4, size // 4)
-
-
 @pytest.mark.parametrize(("config", "side"), [
     (DescriptorConfig(d=8), 23),
     (DescriptorConfig(d=8, widths=(4, 6, 6), halvings=(1, 2)), 23),

@@ -62,14 +62,6 @@ def ours_to_theirs(dtype):
     return (np.arange(CHANNELS)[:, None] * CODES + order).ravel()
 
 
-@pytest.mark.parametrize(("variant", "dtype"), [("cartesian", "cart"), ("polar", "polar")])
-def test_the_encoding_is_that_of_the_authors_code_times_a_constant(variant, dtype):
-    model = Descriptor(author(variant).model).double()
-    phi = torch.rand(3, CHANNELS, SIDE, SIDE, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    found = model.aggregations[0](phi)[:, ours_to_theirs(dtype)].numpy()
-    assert np.allclose(found / math.sqrt(CHANNELS * CODES), encoding(phi.numpy(), dtype), rtol=0, atol=1e-9)
-
-
 @pytest.mark.parametrize("D", [128, CHANNELS * CODES])
 @pytest.mark.parametrize(("variant", "dtype"), [("cartesian", "cart"), ("polar", "polar")])
 @torch.no_grad()
