@@ -5,8 +5,6 @@ import math
 
 import pytest
 from helpers import refuses
-from hypothesis import given
-from hypothesis import strategies as st
 
 from matchkernel.errors import FileError
 from matchkernel.training.log import LOG, Log, read_log
@@ -81,28 +79,3 @@ def test_a_resumed_run_drops_what_comes_after_its_checkpoint_and_a_new_run_every
     path.write_text("garbage\n")
     written(tmp_path, [7])
     assert steps_of(path) == [7]
-
-
-@pytest.fixture(scope="module")
-def scratch(tmp_path_factory):
-    return tmp_path_factory.mktemp("log") / LOG
-
-
-whole = b"".join(json.dumps({"step": k, "event": "x", "loss": 0.5}).encode() + b"\n" for k in range(3))
-
-
-@given(
-    st.binary(max_size=80)
-    | st.lists(st.sampled_from([b'{"step": 1}', b"\n", b"{", b"\r", b"1", b"\xff"])).map(b"".join)
-    | st.tuples(st.integers(0, len(whole) - 1), st.binary(min_size=1, max_size=1)).map(
-        lambda change: whole[: change[0]] + change[1] + whole[change[0] + 1 :]
-    )
-)
-def test_any_bytes_give_entries_or_a_file_error(scratch, content):
-    scratch.write_bytes(content)
-    try:
-        found = read_log(scratch)
-    except FileError:
-        return
-    assert all(isinstance(entry["step"], int) for entry in found)
-    assert len(found) <= content.count(b"\n") + content.count(b"\r")

@@ -216,19 +216,3 @@ def test_files_and_overrides_that_are_refused(tmp_path, text, overrides, error):
     (tmp_path / "run.toml").write_text(text)
     with refuses(error):
         TrainingConfig.from_toml(tmp_path / "run.toml", overrides)
-
-
-junk = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just({}) | st.just([])
-fields = {name: [field.name for field in dataclasses.fields(kind)] for name, kind in TABLES.items()}
-some_table = st.sampled_from(sorted(fields)).flatmap(
-    lambda name: st.tuples(st.just(name), st.dictionaries(st.sampled_from(fields[name]), junk, max_size=3))
-)
-
-
-@given(st.lists(some_table, max_size=3).map(dict), st.dictionaries(st.sampled_from(["seed", "preset", "x"]), junk))
-def test_any_tables_give_a_configuration_or_our_error(tables, more):
-    try:
-        built = config(**tables, **more)
-    except MatchKernelError:
-        return
-    assert TrainingConfig.from_dict(built.to_dict()) == built
