@@ -320,38 +320,6 @@ def test_too_few_points_are_refused_after_saying_how_many_there_are(scene, base,
     assert [line.split(":")[0] for line in lines[:-1]][-3:] == list(split.PARTS)
 
 
-def colmap(scene, **more):
-    return {"from-colmap": scene / "sparse", **more}
-
-
-REFUSED = {
-    "a photo instead of a folder": lambda scene, here: (scene / "images" / "000.png", {}),
-    "weights as a model": lambda scene, here: (scene / "images", {"from-colmap": "light"}),
-    "a COLMAP model as weights": lambda scene, here: (scene / "images", {"model": scene / "sparse"}),
-    "a model without a database": lambda scene, here: (scene / "images", {"from-colmap": here}),
-    "no model": lambda scene, here: (scene / "images", {"from-colmap": here / "none"}),
-    "a database without a model": lambda scene, here: (scene / "images", {"database": "x.db"}),
-    "inside the photos": lambda scene, here: (scene / "images", colmap(scene, out=scene / "images" / "inside")),
-    "a folder with other files": lambda scene, here: (scene / "images", colmap(scene, out=scene)),
-    "another device": lambda scene, here: (scene / "images", colmap(scene, device="tpu")),
-    "no such weights": lambda scene, here: (scene / "images", colmap(scene, model="nothing")),
-    "no time": lambda scene, here: (scene / "images", colmap(scene, minutes=0)),
-    "no set to check": lambda scene, here: (scene / "images", colmap(scene, check=here / "none")),
-    "no set to mix": lambda scene, here: (scene / "images", colmap(scene, mix=scene)),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
-def test_a_mistake_is_one_line_and_leaves_nothing(case, scene, base, tmp_path):
-    photos, options = case(scene, tmp_path)
-    options = {"out": tmp_path / "a", "model": base, **options}
-    code, lines = words(photos, *(part for name, value in options.items() for part in (f"--{name}", value)))
-    assert code == 2, lines
-    assert lines[-1].startswith("error: ")
-    assert not (tmp_path / "a").exists()
-    assert not (scene / "images" / "inside").exists()
-
-
 def test_after_a_refusal_photos_may_be_added_and_settings_changed(scene, base, tmp_path, monkeypatch):
     end_before_training(monkeypatch)
     out, photos = tmp_path / "out", tmp_path / "photos"

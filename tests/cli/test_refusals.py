@@ -178,8 +178,22 @@ train-matcher scene -o x.safetensors --config nowhere.toml
 train-matcher scene -o x.safetensors --validate scene
 train-matcher scene -o x.safetensors --set shared_points=100000
 train-matcher scene -o x.safetensors --device abacus
+train-matcher scene scene -o x.safetensors
+train-matcher scene -o x.safetensors --model tiny --set keypoints=50 --set warps=0 --set pose_pairs=0 --set warp_pairs=0
 adapt absent -o new
+adapt photos/0.png -o new
 adapt photos -o new --layers first
+adapt photos -o new --device abacus
+adapt photos -o new --minutes 0
+adapt photos -o new --model nothing
+adapt photos -o new --model scene/sparse
+adapt photos -o new --check nowhere
+adapt photos -o new --mix one                                           # patches of another size
+adapt photos -o new --database patches.npy                              # without its model
+adapt photos -o new --from-colmap light
+adapt photos -o new --from-colmap empty                                 # without a database
+adapt scene/images -o scene/images/new --from-colmap scene/sparse --database patches.npy
+adapt scene/images -o scene --from-colmap scene/sparse --database patches.npy  # holds other files
 
 report one -o new
 report nothing.json -o new
