@@ -1,7 +1,7 @@
 """Choose the settings of every variant on validation; test scores are not read.
 
 python experiments/paper/choose.py            # the table of candidates, the chosen one marked
-python experiments/paper/choose.py --names    # the chosen models without test scores: train these again
+python experiments/paper/choose.py --names    # what to train again, for lack of test scores
 
 Candidates of a variant and s are its models of `full` (preset `paper`) and of `fair` (dropout 0.1 for all, kappa 1 and
 8). The highest mean over the three tasks on validation and over three seeds wins; one of `full` wins a tie to four
@@ -48,6 +48,18 @@ def chosen(results: dict[str, dict[str, Any]]) -> dict[str, str]:
     return {variant: max(own, key=own.__getitem__) for variant, own in means.items()}
 
 
+def untested(results: dict[str, dict[str, Any]], variant: str, winner: str) -> list[str]:
+    """The candidates of a variant without test scores, if its winner has none: all of them are trained anew."""
+    found = [
+        (source, f"{job}-seed{seed}")
+        for source in CANDIDATES[variant]
+        for file, job in [source.split("/")]
+        for seed in range(SEEDS)
+        if "test" not in results[file][f"{job}-seed{seed}"]["scores"]
+    ]
+    return [name for _, name in found] if winner in dict(found) else []
+
+
 def read_results(folder: Path) -> dict[str, dict[str, Any]]:
     """The results of both experiments; none where there is no file yet."""
     paths = {name: folder / f"{name}.json" for name in ("full", "fair")}
@@ -58,18 +70,12 @@ def main() -> None:
     """Print the choice."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--names", action="store_true", help="only the chosen models that have no test scores")
+    parser.add_argument("--names", action="store_true", help="only what to train again, for lack of test scores")
     options = parser.parse_args()
     results = read_results(options.results)
     winners = chosen(results)
     if options.names:
-        jobs = [(*winner.split("/"), seed) for winner in winners.values() for seed in range(SEEDS)]
-        names = [
-            f"{job}-seed{seed}"
-            for file, job, seed in jobs
-            if "test" not in results[file][f"{job}-seed{seed}"]["scores"]
-        ]
-        print(" ".join(names))
+        print(" ".join(name for variant, winner in winners.items() for name in untested(results, variant, winner)))
         return
     for variant, sources in CANDIDATES.items():
         for source in sources:

@@ -75,7 +75,9 @@ def results_of(values):
     return results
 
 
-def test_validation_decides_and_only_chosen_models_get_test_scores(tmp_path, monkeypatch, capsys):
+def test_validation_decides_and_a_winner_without_test_scores_is_trained_again_with_its_rivals(
+    tmp_path, monkeypatch, capsys
+):
     values = {source: [0.5, 0.5, 0.5] for sources in choose.CANDIDATES.values() for source in sources}
     values["fair/dual-s2-kappa1"] = [0.4, 0.6, 0.6]
     values["fair/fc"] = [0.9, 0.9]  # a seed is missing
@@ -89,7 +91,7 @@ def test_validation_decides_and_only_chosen_models_get_test_scores(tmp_path, mon
     monkeypatch.setattr(sys, "argv", ["choose.py", "--names", "--results", str(tmp_path)])
     choose.main()
     names = capsys.readouterr().out.split()
-    assert names == [f"dual-s2-kappa1-seed{seed}" for seed in range(3)]
+    assert names == [f"dual-s2-kappa{kappa}-seed{seed}" for kappa in (1, 8) for seed in range(3)]
     assert set(names) <= {job.name for job in FAIR}
 
 
