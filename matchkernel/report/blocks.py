@@ -43,6 +43,7 @@ class Block:
 
     title: str
     note: str = field(default="", kw_only=True)
+    has_chart = False
 
     @property
     def footnote(self) -> str:
@@ -53,14 +54,9 @@ class Block:
         """Headings and rows of text."""
         return None
 
-    @property
-    def has_chart(self) -> bool:
-        """True if it has one."""
-        return isinstance(self, Curves | PerSequence | Scatter) or (isinstance(self, Grid) and self.bars is not None)
-
-    def chart(self, series: Series, width: float = WIDTH) -> Chart | None:
-        """Its numbers as a picture, so many inches wide."""
-        return None
+    def chart(self, series: Series, width: float = WIDTH) -> Chart:
+        """Its numbers as a picture, so many inches wide; of a block that has one."""
+        raise NotImplementedError
 
     def numbers(self) -> dict[str, Any]:
         """What report.json holds besides title and note: full precision, every run."""
@@ -75,9 +71,14 @@ class Grid(Block):
     methods: Mapping[ReportedMethod, Mapping[str, Spread]]
     digits: int = 2
     lower_is_better: bool = False
-    bars: str | None = None
+    bars: str = ""
     marks: tuple[str, ...] = ()  # further columns to mark on the bars, such as e, h, t
     safe: Mapping[ReportedMethod, Mapping[str, Spread]] = field(default_factory=dict)  # the values with ties as errors
+
+    @property
+    def has_chart(self) -> bool:  # type: ignore[override]
+        """True if a column is drawn."""
+        return bool(self.bars)
 
     def is_raised(self, method: ReportedMethod, column: str) -> bool:
         """True if ties raise a cell by a visible amount: such a value is marked and never the best."""
@@ -102,12 +103,13 @@ class Grid(Block):
             return None
         return min(means) if self.lower_is_better else max(means)
 
-    def summary(self, column: str, what: str) -> str:
-        """A sentence such as `dual is best in matching: 51.24 %, sift 42.90 %.` on the best method in a column.
+    def summary(self, what: str) -> str:
+        """A sentence such as `dual is best in matching: 51.24 %, sift 42.90 %.` on the best method in the chart.
 
         It is compared with the best hand-crafted one if it is learned, otherwise with the second.
         """
-        scores = {m: self.compared(m, column)[column].mean for m in self.methods if column in self.methods[m]}
+        bars = self.bars
+        scores = {m: self.compared(m, bars)[bars].mean for m in self.methods if bars in self.methods[m]}
         order = sorted(scores, key=lambda m: (scores[m] if self.lower_is_better else -scores[m], m.name))
         if len(order) < 2:
             return ""
@@ -137,11 +139,9 @@ class Grid(Block):
             rows.append(cells)
         return ["method", "parameters", *self.columns], rows
 
-    def chart(self, series: Series, width: float = WIDTH) -> Chart | None:
+    def chart(self, series: Series, width: float = WIDTH) -> Chart:
         """Bars sorted by parameters, with the deviation over runs; tie-safe values where ties raise one."""
         column = self.bars
-        if column is None:
-            return None
         bars, seen = [], []
         for method in by_parameters([method for method, scores in self.methods.items() if column in scores]):
             scores = self.compared(method, column)
@@ -170,6 +170,7 @@ class Curves(Block):
     """One ROC curve per method: (fpr, tpr) in [0, 1], both rising."""
 
     methods: Mapping[ReportedMethod, tuple[Sequence[float], Sequence[float]]]
+    has_chart = True
 
     def chart(self, series: Series, width: float = WIDTH) -> Chart:
         """The false positive rate on a logarithmic axis, with a line at a recall of 95 %."""
@@ -200,6 +201,7 @@ class PerSequence(Block):
 
     sequences: tuple[str, ...]
     methods: Mapping[ReportedMethod, tuple[float | None, ...]]
+    has_chart = True
 
     def table(self) -> Table:
         """One row per sequence."""
@@ -239,6 +241,7 @@ class Scatter(Block):
     cost: str  # name of the axis, logarithmic where costs differ by more than a factor of ten
     methods: Mapping[ReportedMethod, tuple[float, Spread]]
     score: str  # name of the other axis
+    has_chart = True
 
     def chart(self, series: Series, width: float = WIDTH) -> Chart:
         """One point per method, its deviation as a vertical line."""
@@ -324,7 +327,7 @@ class Report:
         """What bars, marks and bold values mean, as far as the page has them."""
         blocks = [block for section in self.sections for block in section.blocks]
         grids = [block for block in blocks if isinstance(block, Grid)]
-        bars = [method for grid in grids if grid.bars is not None for method in grid.methods]
+        bars = [method for grid in grids if grid.has_chart for method in grid.methods]
         spread = any(len(s.values) > 1 for grid in grids for scores in grid.methods.values() for s in scores.values())
         said = {
             "Bars are sorted by the number of learned parameters.": len(set(bars)) > 1,

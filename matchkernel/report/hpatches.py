@@ -121,7 +121,6 @@ def _refuse_twins(runs: Sequence[ScoredRun], same: Callable[[ScoredRun], object]
     refuse_conflicts(
         runs,
         same,
-        must_agree=lambda run: run,
         reason=lambda run: f"two results of {run.method.name!r} on split {run.result['split']!r}",
     )
 
@@ -154,7 +153,7 @@ def _section(key: Key, methods: Methods, is_shared: bool) -> Section:
     digests = " ".join(digest[:8] or "unknown" for *_, digest in parts)
     more = f" ({', '.join(tasks)}; {count} sequences; data {digests})" if is_shared else ""
     shown = next((task for task in SHOWN if task in grids), None)
-    summary = grids[shown].summary("mean", f"{shown} (mAP)") if shown else ""
+    summary = grids[shown].summary(f"{shown} (mAP)") if shown else ""
     blocks = (*grids.values(), conventions, *by_sequence)
     return Section(_title(key) + more, blocks, f"{count} test sequences.", summary)
 

@@ -93,19 +93,11 @@ def _section(section: Section, k: int, series: Series) -> Iterator[str]:
     yield f'<section aria-labelledby="s{k}"><h2 id="s{k}">{escape(section.title)}</h2>'
     if section.note:
         yield f"<p>{escape(section.note)}</p>"
-    figures = []
-    count = sum(block.has_chart for block in section.blocks)
-    side_by_side = count if count < 3 else 2 if count == 4 else 3
-    for block in section.blocks:
-        widths = dict.fromkeys((WIDTHS[side_by_side], WIDTH)) if block.has_chart else ()
-        charts = [block.chart(series, inches) for inches in widths]
-        drawn = [(svg_of(chart[0]), chart[1]) for chart in charts if chart is not None]
-        if drawn:
-            note = f"{block.note} {block.footnote}".strip()
-            (wide, description), (narrow, _) = drawn[0], drawn[-1]
-            figures.append(_figure(block.title, _image("svg+xml", wide, description, "chart", narrow), note))
-    if figures:
-        yield f'<div class="charts of{side_by_side}">' + "\n".join(figures) + "</div>"
+    drawn = [block for block in section.blocks if block.has_chart]
+    if drawn:
+        side_by_side = len(drawn) if len(drawn) < 3 else 2 if len(drawn) == 4 else 3
+        charts = [_chart(block, series, WIDTHS[side_by_side]) for block in drawn]
+        yield f'<div class="charts of{side_by_side}">' + "\n".join(charts) + "</div>"
     yield '<div class="tables">'
     yield from filter(None, map(_table_of, section.blocks))
     yield '</div><div class="pictures">'
@@ -113,6 +105,15 @@ def _section(section: Section, k: int, series: Series) -> Iterator[str]:
         if isinstance(block, Picture):
             yield _figure(block.title, _image("png", block.png, block.title, "wide"), block.note)
     yield "</div></section>"
+
+
+def _chart(block: Block, series: Series, width: float) -> str:
+    """The chart of a block, drawn again for narrow screens if it is wider than they are."""
+    figure, description = block.chart(series, width)
+    wide = svg_of(figure)
+    narrow = wide if width == WIDTH else svg_of(block.chart(series, WIDTH)[0])
+    image = _image("svg+xml", wide, description, "chart", narrow)
+    return _figure(block.title, image, f"{block.note} {block.footnote}".strip())
 
 
 def _image(kind: str, data: bytes, description: str, look: str, narrow: bytes | None = None) -> str:

@@ -59,7 +59,6 @@ def photo_sections(runs: Sequence[ScoredRun]) -> list[Section]:
         refuse_conflicts(
             group,
             same=names.__getitem__,
-            must_agree=lambda run: run,
             reason=lambda run: f"two results of {run.result['descriptor']!r} with the same settings; drop one",
         )
         results = {label: run.result for run, label in names.items()}

@@ -53,7 +53,7 @@ def phototourism_sections(runs: Sequence[ScoredRun]) -> list[Section]:
         among = AMONG_NOTE if any(len(named[run]) > 1 and name == PROTOCOL for run, name in lists.items()) else ""
         note = " ".join(text for text in (KINDS.get(kind_of(short)), among, FPR_NOTE, combined) if text)
         blocks = (grid, *_curves(table, lists, columns))
-        sections.append(Section(f"Patch pairs, {short}", blocks, note, _summary(grid, FPR)))
+        sections.append(Section(f"Patch pairs, {short}", blocks, note, grid.summary(FPR)))
     ranked = [run for run in runs if run.result.get("retrieval_map") is not None]
     if ranked:
         refuse_conflicts(
@@ -64,13 +64,8 @@ def phototourism_sections(runs: Sequence[ScoredRun]) -> list[Section]:
         )
         paths = dict.fromkeys(ranked, "retrieval_map")
         grid = _grid("Retrieval mAP", _table(ranked, columns), paths, lower_is_better=False)
-        sections.append(Section("Retrieval in patch sets", (grid,), MAP_NOTE, _summary(grid, "retrieval (mAP)")))
+        sections.append(Section("Retrieval in patch sets", (grid,), MAP_NOTE, grid.summary("retrieval (mAP)")))
     return sections
-
-
-def _summary(grid: Grid, what: str) -> str:
-    """A sentence on the column of the chart."""
-    return grid.summary(grid.bars, what) if grid.bars else ""
 
 
 def _columns(runs: Sequence[ScoredRun]) -> Columns:

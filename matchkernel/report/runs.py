@@ -78,10 +78,10 @@ def _run(path: Path, result: Mapping[str, Any]) -> ScoredRun:
 def refuse_conflicts(
     runs: Iterable[ScoredRun],
     same: Callable[[ScoredRun], object],
-    must_agree: Callable[[ScoredRun], object],
     reason: Callable[[ScoredRun], str],
+    must_agree: Callable[[ScoredRun], object] = lambda run: run,
 ) -> None:
-    """Refuse two runs with equal `same` and different `must_agree`: they cannot be in one report."""
+    """Refuse two runs with equal `same` and different `must_agree` (default: any two): they cannot be in one report."""
     seen: dict[object, ScoredRun] = {}
     for run in runs:
         other = seen.setdefault(same(run), run)
