@@ -6,6 +6,7 @@ from pathlib import Path
 from matchkernel.evaluation.photos.scores import SCORES, mean_score, score_of
 from matchkernel.evaluation.results import write_result
 from matchkernel.report.blocks import Grid
+from matchkernel.report.write import gather
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "our_hpatches_results"
 
@@ -70,3 +71,8 @@ def photos(name, errors=(0.5, 3.0, None), **more):
     content = {"format": 1, "kind": "photos", "descriptor": name, "licence": "MIT", "keypoints": 9, "filter": "ratio"}
     facts = {"settings": {"contrast": 0.04}, "protocol": {"pixels": 0.5}, "data_sha256": "12", "warnings": []}
     return content | facts | {"scenes": scenes, "mean": means, "seconds": {"per_image": 0.5}} | more
+
+
+def gathered(folder, *results):
+    """The report of these results, which are written to the folder."""
+    return gather([written(folder, *results)])

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from helpers import refuses
-from made_results import grids, hpatches, pairs, row, written
+from made_results import gathered, grids, hpatches, pairs, row, written
 
 from matchkernel.data.hpatches import HPatchesTasks, PatchList, draw_verification
 from matchkernel.errors import ArgumentError
@@ -199,7 +199,7 @@ def test_a_constant_descriptor_wins_nothing(tmp_path):
 
 def test_tie_safe_columns_of_all_three_tasks(tmp_path):
     result = hpatches()
-    (table,) = grids(gather([written(tmp_path, result)]), "The same in other conventions (%)")
+    (table,) = grids(gathered(tmp_path, result), "The same in other conventions (%)")
     scores = row(table, "float")
     assert scores["verif. tie-safe"].values == (100 * result["verification"]["mean"]["ap_trapezoid_tie_safe"],)
     assert scores["match. tie-safe"].values == (100 * result["matching"]["mean"]["all"]["ap_trapezoid_tie_safe"],)

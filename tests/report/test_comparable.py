@@ -4,7 +4,7 @@ import json
 
 import pytest
 from helpers import refuses
-from made_results import grids, hpatches, pairs, photos, row, written
+from made_results import gathered, grids, hpatches, pairs, photos, row, written
 
 from matchkernel.errors import ArgumentError
 from matchkernel.report.write import gather, report_results
@@ -44,7 +44,7 @@ CONFLICTS = {
 @pytest.mark.parametrize("results", CONFLICTS.values(), ids=CONFLICTS)
 def test_two_results_that_cannot_share_a_table_are_both_named(results, tmp_path):
     with pytest.raises(ArgumentError) as caught:
-        gather([written(tmp_path, *results)])
+        gathered(tmp_path, *results)
     assert len(str(caught.value).splitlines()) == 1
     assert all(str(tmp_path / f"{k}.json") in str(caught.value) for k in (0, 1))
 
@@ -56,16 +56,16 @@ def test_a_report_of_nothing_is_refused(tmp_path):
 
 def test_the_seed_of_a_draw_does_not_matter_where_all_patches_are_queries(tmp_path):
     results = [ranked("x", retrieval_queries=None), ranked("y", retrieval_queries=None, retrieval_seed=1)]
-    (table,) = grids(gather([written(tmp_path / "all", *results)]), "Retrieval mAP")
+    (table,) = grids(gathered(tmp_path / "all", *results), "Retrieval mAP")
     assert len(table.methods) == 2
     no_map = ranked("y", retrieval_map=None, retrieval_seed=1)
-    (table,) = grids(gather([written(tmp_path / "none", ranked("x"), no_map)]), "Retrieval mAP")
+    (table,) = grids(gathered(tmp_path / "none", ranked("x"), no_map), "Retrieval mAP")
     assert len(table.methods) == 1
 
 
 def test_methods_of_different_names_may_be_trained_on_different_sets(tmp_path):
     results = [on_pairs("net", seed=0), pairs("other", "A", 0.3, seed=1, train_set="B")]
-    (table,) = grids(gather([written(tmp_path, *results)]), "FPR@95")
+    (table,) = grids(gathered(tmp_path, *results), "FPR@95")
     assert row(table, "net")["mean"].values == pytest.approx((10,))
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from helpers import refuses
-from made_results import GOLDEN, a_full_set, grids, hpatches, pairs, photos, row, written
+from made_results import GOLDEN, a_full_set, gathered, grids, hpatches, pairs, photos, row, written
 
 from matchkernel.errors import FileError
 from matchkernel.report.blocks import Curves, PerSequence, Scatter, TextTable
@@ -51,7 +51,7 @@ def test_seeds_make_the_deviation_and_splits_the_mean(tmp_path):
             result = hpatches("net", seed=seed, split=split, parameters=7, configuration="x")
             result["matching"]["mean"]["all"]["ap_trapezoid"] = base + more
             results.append(result)
-    (matching,) = grids(gather([written(tmp_path, *results)]), "Matching")
+    (matching,) = grids(gathered(tmp_path, *results), "Matching")
     score = row(matching, "net")["mean"]
     assert score.values == pytest.approx((40, 44))
     assert score.std == pytest.approx(8**0.5)
@@ -62,13 +62,13 @@ def test_seeds_make_the_deviation_and_splits_the_mean(tmp_path):
 
 def test_other_splits_or_sequences_are_never_in_one_table(tmp_path):
     results = [hpatches("one"), hpatches("two", split="b"), hpatches("three", sequences=["i_one"])]
-    report = gather([written(tmp_path, *results)])
+    report = gathered(tmp_path, *results)
     assert [len(grid.methods) for grid in grids(report, "Matching")] == [1, 1, 1]
 
 
 def test_training_sets_of_one_method_are_told_apart(tmp_path):
     results = [hpatches("net", train_set=name, seed=seed) for name in ("A", "B") for seed in (0, 1)]
-    (matching,) = grids(gather([written(tmp_path, *results)]), "Matching")
+    (matching,) = grids(gathered(tmp_path, *results), "Matching")
     assert {method.name for method in matching.methods} == {"net, A", "net, B"}
     assert all(len(scores["mean"].values) == 2 for scores in matching.methods.values())
 
@@ -84,7 +84,7 @@ def test_the_papers_table_2(tmp_path):
                     results.append(pairs("ours", test, fpr95, train_set=train, seed=seed, configuration="x"))
     results += [pairs("sift", test, 0.3 + 0.1 * j, hand_crafted=True) for j, test in enumerate(sets)]
     results += [pairs("tfeat", test, 0.1, train_set="liberty") for test in sets]
-    report = gather([written(tmp_path, *results)])
+    report = gathered(tmp_path, *results)
     assert report.sections[0].title == "Patch pairs, m50"
     (table,) = grids(report, "FPR@95")
     assert table.columns == ("mean", "A → B", "A → C", "B → A", "B → C", "C → A", "C → B")
@@ -100,7 +100,7 @@ def test_the_papers_table_2(tmp_path):
 def test_training_sets_that_are_no_test_sets_have_columns_where_a_method_has_several(tmp_path):
     results = [pairs("net", b, 0.1 * k, train_set=a) for k, (a, b) in enumerate([("A", "C"), ("B", "C")], 1)]
     results.append(pairs("sift", "C", 0.4))
-    (table,) = grids(gather([written(tmp_path, *results)]), "FPR@95")
+    (table,) = grids(gathered(tmp_path, *results), "FPR@95")
     assert table.columns == ("mean", "A → C", "B → C")
     assert row(table, "net")["B → C"].values == pytest.approx((20,))
     assert row(table, "sift")["mean"].values == pytest.approx((40,))
@@ -108,7 +108,7 @@ def test_training_sets_that_are_no_test_sets_have_columns_where_a_method_has_sev
 
 def test_settings_are_said_once_for_all_results_of_a_method(tmp_path):
     results = [pairs("x", name, 0.1, settings={"call": "f(1)"}) for name in ("A", "B")]
-    ((name, words),) = gather([written(tmp_path, *results)]).facts
+    ((name, words),) = gathered(tmp_path, *results).facts
     assert name == "x"
     assert words.count("call: f(1)") == 1
     assert "0.json" in words
@@ -118,7 +118,7 @@ def test_settings_are_said_once_for_all_results_of_a_method(tmp_path):
 def test_a_combination_that_is_missing_is_a_dash_and_leaves_no_mean(tmp_path):
     results = [pairs("net", b, 0.1, train_set=a, seed=0) for a, b in (("A", "B"), ("B", "A"))]
     results.append(pairs("half", "B", 0.2, train_set="A"))
-    (table,) = grids(gather([written(tmp_path, *results)]), "FPR@95")
+    (table,) = grids(gathered(tmp_path, *results), "FPR@95")
     assert row(table, "half").keys() == {"A → B"}
     assert row(table, "net").keys() == {"mean", "A → B", "B → A"}
 
@@ -127,7 +127,7 @@ def test_curves_and_retrieval_where_results_have_them(tmp_path):
     curve = {"fpr": [0.0, 0.1, 1.0], "tpr": [0.0, 0.9, 1.0]}
     one = pairs("one", "A", 0.2, retrieval_map=0.5)
     one["pairs"]["m50_1_1_0"]["roc"] = curve
-    report = gather([written(tmp_path, one, pairs("two", "A", 0.3, retrieval_map=None))])
+    report = gathered(tmp_path, one, pairs("two", "A", 0.3, retrieval_map=None))
     curves = [b for section in report.sections for b in section.blocks if isinstance(b, Curves)]
     assert [c.title for c in curves] == ["ROC, A"]
     assert list(curves[0].methods.values()) == [(curve["fpr"], curve["tpr"])]
@@ -179,7 +179,7 @@ def test_files_that_are_not_results_are_refused(content, tmp_path):
     ids=["one of each kind", "a value next to nothing", "one task is missing"],
 )
 def test_every_valid_result_can_be_shown(results, tmp_path):
-    report = gather([written(tmp_path, *results)])
+    report = gathered(tmp_path, *results)
     for text in (html_page(report), markdown(report), json_text(report)):
         text.encode("utf-8")
 
@@ -209,7 +209,7 @@ def test_json_keeps_every_run_and_markdown_every_table(tmp_path):
 
 def test_results_on_photos(tmp_path):
     good, bad = photos("good", errors=(0.5, 0.5, 1.5)), photos("bad <b>", licence="GPL", seconds={"per_image": 12.0})
-    poses, homographies = gather([written(tmp_path, good, bad)]).sections
+    poses, homographies = gathered(tmp_path, good, bad).sections
     scores, differences, chart = poses.blocks
     assert isinstance(scores, TextTable)
     assert [line[0] for line in scores.rows] == ["good", "bad <b>"]  # the best first
@@ -225,10 +225,10 @@ def test_results_on_photos(tmp_path):
 
 def test_settings_in_which_methods_on_photos_differ_are_named(tmp_path):
     one, two = photos("x"), photos("x", settings={"contrast": 0.01})
-    labels = [line[0] for line in gather([written(tmp_path, one, two)]).sections[0].blocks[0].rows]
+    labels = [line[0] for line in gathered(tmp_path, one, two).sections[0].blocks[0].rows]
     assert sorted(labels) == ["x, contrast 0.01", "x, contrast 0.04"]
 
 
 def test_photos_of_other_data_have_their_own_sections(tmp_path):
-    report = gather([written(tmp_path / "apart", photos("x"), photos("y", data_sha256="34"))])
+    report = gathered(tmp_path / "apart", photos("x"), photos("y", data_sha256="34"))
     assert [len(section.blocks[0].rows) for section in report.sections] == [1] * 4

@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from made_results import a_full_set, hpatches, pairs, photos, written
+from made_results import a_full_set, gathered, hpatches, pairs, photos, written
 
 from matchkernel.evaluation.tables import note_of, table_of
 from matchkernel.report.blocks import Best, Report, Section, TextTable
@@ -121,7 +121,7 @@ def test_the_page_begins_with_who_finds_how_much_more(tmp_path):
 
 def test_a_difference_by_chance_and_a_single_method_are_not_called_a_gain(tmp_path):
     fast = photos("b", errors(0), seconds={"per_image": 0.2})
-    same = gather([written(tmp_path / "same", photos("a", errors(0)), fast, photos("c", errors(5)))])
+    same = gathered(tmp_path / "same", photos("a", errors(0)), fast, photos("c", errors(5)))
     assert same.lead[0].startswith(
         "a and b are too close to tell apart in finding camera poses. b is 2.5 times as fast as a. "
         f"Of 100 camera poses, a finds {maa(errors(0)) - maa(errors(5)):.0f} more than c ("
@@ -129,8 +129,8 @@ def test_a_difference_by_chance_and_a_single_method_are_not_called_a_gain(tmp_pa
     table = next(block for block in same.sections[0].blocks if "difference" in block.title)
     assert [row[2] for row in table.rows] == ["too close to tell", "beyond chance"]
     many = [photos(name, errors(0)) for name in "abcdefg"]
-    assert gather([written(tmp_path / "many", *many)]).lead[0].startswith("a, b, c, d and 3 others are too close ")
-    alone = gather([written(tmp_path / "alone", photos("a", errors(0)))])
+    assert gathered(tmp_path / "many", *many).lead[0].startswith("a, b, c, d and 3 others are too close ")
+    alone = gathered(tmp_path / "alone", photos("a", errors(0)))
     found = f"a finds {maa(errors(0)):.0f} % of the camera poses."
     assert alone.lead[0] == f"{found} {MEASURED_ON}"
 
@@ -139,7 +139,7 @@ def test_a_difference_by_chance_and_a_single_method_are_not_called_a_gain(tmp_pa
 def test_of_too_few_pairs_nothing_is_said_beyond_the_means(pairs, tmp_path):
     why = f"too few pairs to tell ({pairs}; 10 are needed)"
     two = [photos("a", pairs * [0.5]), photos("b", pairs * [20.0], seconds={"per_image": 0.1})]
-    both, alone = (gather([written(tmp_path / name, *found)]) for name, found in (("two", two), ("one", two[:1])))
+    both, alone = (gathered(tmp_path / name, *found) for name, found in (("two", two), ("one", two[:1])))
     assert both.lead[0].startswith(f"Which finds more camera poses: {why}. b is 5.0 times as fast as a. Measured ")
     assert alone.lead[0].startswith(f"How many camera poses a finds: {why}. Measured on ")
     scores, differences, _ = both.sections[0].blocks
@@ -159,15 +159,15 @@ def test_of_too_few_pairs_nothing_is_said_beyond_the_means(pairs, tmp_path):
 )
 def test_who_finds_more_is_said_with_its_time(seconds, pace, tmp_path):
     found = photos("a", errors(0), seconds={"per_image": seconds}), photos("b", errors(3))
-    lead = gather([written(tmp_path, *found)]).lead[0]
+    lead = gathered(tmp_path, *found).lead[0]
     assert f" more than b{pace} (95 % interval: " in lead
     elsewhere = photos("c", errors(3), machine="another", seconds={"per_image": 9.0})
-    assert " more than c (95 %" in gather([written(tmp_path / "other", found[0], elsewhere)]).lead[0]
+    assert " more than c (95 %" in gathered(tmp_path / "other", found[0], elsewhere).lead[0]
 
 
 def test_the_terminal_and_the_page_compare_with_the_best(tmp_path):
     found = photos("worse", errors(3)), photos("better", errors(0))
-    page = gather([written(tmp_path, *found)]).sections[0].blocks[1]
+    page = gathered(tmp_path, *found).sections[0].blocks[1]
     headings, rows = table_of(found)
     assert [row[headings.index("mAA(10°) vs. best")] for row in rows] == [page.rows[0][1], "-"]
     assert page.rows[0][1].startswith("-")
@@ -176,7 +176,7 @@ def test_the_terminal_and_the_page_compare_with_the_best(tmp_path):
 
 @pytest.mark.parametrize(("extra", "overlaps"), [(0.5, True), (5.0, False)])
 def test_where_bars_overlap_though_one_is_better_the_chart_says_what_decides(extra, overlaps, tmp_path):
-    chart = gather([written(tmp_path, photos("a", errors(0)), photos("b", errors(extra)))]).sections[0].blocks[-1]
+    chart = gathered(tmp_path, photos("a", errors(0)), photos("b", errors(extra))).sections[0].blocks[-1]
     (_, ours), (_, theirs) = sorted(chart.methods.values(), key=lambda point: -point[1].mean)
     assert (ours.mean - ours.std < theirs.mean + theirs.std) is overlaps
     assert ("The table of differences decides." in chart.note) is overlaps
@@ -184,7 +184,7 @@ def test_where_bars_overlap_though_one_is_better_the_chart_says_what_decides(ext
 
 def test_methods_that_learned_from_the_photos_are_a_warning_before_any_number(tmp_path):
     taught = [photos(name, errors(k), trained_on=["castle"], warnings=["seen"]) for k, name in enumerate("ab")]
-    report = gather([written(tmp_path / "some", *taught, photos("sift", errors(9)))])
+    report = gathered(tmp_path / "some", *taught, photos("sift", errors(9)))
     assert report.lead[0].startswith(
         "No fair comparison: a and b were trained on these photos (castle); measure on other photos."
     )
@@ -192,22 +192,22 @@ def test_methods_that_learned_from_the_photos_are_a_warning_before_any_number(tm
     assert report.warnings == ("a and b: seen",)
     two = photos("a", errors(0), trained_on=["castle"])
     two["scenes"]["tower"] = two["scenes"]["castle"]
-    said = gather([written(tmp_path / "two", two)]).lead[0]
+    said = gathered(tmp_path / "two", two).lead[0]
     assert said.startswith("Not quite fair: a was trained on castle, 1 of 2 scenes, and scores there are too high. ")
 
 
 def test_patch_results_name_the_best_and_the_best_hand_crafted(tmp_path):
     found = [pairs("net", "A", 0.01), pairs("sift", "A", 0.2, hand_crafted=True), pairs("other", "A", 0.1)]
-    (sentence,) = gather([written(tmp_path / "in", *found)]).lead
+    (sentence,) = gathered(tmp_path / "in", *found).lead
     assert sentence.startswith("net is best in telling wrong pairs ")
     assert sentence.endswith(": 1.00 %, sift 20.00 %.")
-    equal = gather([written(tmp_path / "equal", hpatches("one"), hpatches("two"))])
+    equal = gathered(tmp_path / "equal", hpatches("one"), hpatches("two"))
     assert equal.lead == ("one and two are equally good in matching (mAP): 70.00 %.",)
 
 
 def test_the_best_values_on_photos_are_bold_and_the_shortest_time(tmp_path):
     found = photos("a", errors(0), seconds={"per_image": 0.7}), photos("b", errors(3), seconds={"per_image": 0.2})
-    table = next(b for b in gather([written(tmp_path / "in", *found)]).sections[0].blocks if isinstance(b, TextTable))
+    table = next(b for b in gathered(tmp_path / "in", *found).sections[0].blocks if isinstance(b, TextTable))
     bold = {
         head: row[0] for row in table.rows for head, cell in zip(table.head, row, strict=True) if type(cell) is Best
     }
@@ -221,9 +221,9 @@ def test_notes_are_about_what_is_on_the_page(tmp_path):
     said = gather([a_full_set(tmp_path / "full")]).how_to_read()
     assert all(word in said for word in ("Bars", "Hatched", "±", "(h)", "Bold"))
     assert "ties" not in said
-    on_photos = gather([written(tmp_path / "photos", photos("a", errors(0)), photos("b", errors(3)))])
+    on_photos = gathered(tmp_path / "photos", photos("a", errors(0)), photos("b", errors(3)))
     assert on_photos.how_to_read() == ""  # its table says it
-    alone = gather([written(tmp_path / "one", photos("a", errors(0)))])
+    alone = gathered(tmp_path / "one", photos("a", errors(0)))
     for report, is_there in ((on_photos, True), (alone, False)):
         assert ("Bold" in report.sections[0].blocks[0].note) is is_there
         assert "every scene" not in report.sections[0].blocks[0].note
@@ -241,7 +241,7 @@ def test_where_the_figures_come_from_is_folded_and_has_a_link(page):
 
 def test_settings_that_are_off_are_left_out(tmp_path):
     settings = {"affnet": None, "pooling": "", "turned": False, "aligned": True, "contrast": 0, "sizes": [1, 2]}
-    ((_, facts),) = gather([written(tmp_path / "in", photos("a", errors(0), settings=settings))]).facts
+    ((_, facts),) = gathered(tmp_path / "in", photos("a", errors(0), settings=settings)).facts
     assert "aligned: yes; contrast: 0; sizes: 1, 2. Results:" in facts
     assert not any(word in facts for word in ("affnet", "pooling", "turned", "None"))
 
@@ -249,7 +249,7 @@ def test_settings_that_are_off_are_left_out(tmp_path):
 def test_settings_of_all_methods_are_said_once_and_digests_are_short(tmp_path):
     settings = [{"contrast": 0.04, "weights": digit * 64} for digit in "ab"]
     found = [photos(name, errors(0), settings=one) for name, one in zip("ab", settings, strict=True)]
-    (_, shared), (_, one), _ = gather([written(tmp_path / "in", *found)]).facts
+    (_, shared), (_, one), _ = gathered(tmp_path / "in", *found).facts
     assert shared == "contrast: 0.04"
     assert f"weights: {'a' * 12}. Results:" in one
     assert "contrast" not in one
