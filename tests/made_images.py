@@ -1,5 +1,6 @@
 """Images with known contents, good and bad."""
 
+import io
 import struct
 import zlib
 from pathlib import Path
@@ -43,6 +44,16 @@ def png_claiming(width: int, height: int) -> bytes:
 
     head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"\0")) + chunk(b"IEND", b"")
+
+
+def jpeg_of_scans(count: int, side: int = 16) -> bytes:
+    """A progressive JPEG whose last scan, which changes nothing, comes again and again."""
+    file = io.BytesIO()
+    pixels = np.random.default_rng(0).integers(0, 255, (side, side), np.uint8)
+    Image.fromarray(pixels).save(file, format="JPEG", progressive=True, quality=30)
+    data = file.getvalue()
+    last = data[data.rindex(b"\xff\xda") : -2]
+    return data[:-2] + last * count + data[-2:]
 
 
 def write_bad_images(folder: Path) -> dict[str, str]:

@@ -50,11 +50,12 @@ class Reader(HTMLParser):
         self.words.append(data)
 
 
-@pytest.fixture
-def page(tmp_path):
-    report_results([a_full_set(tmp_path / "in")], tmp_path / "out", "Title <i>")
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    report_results([a_full_set(folder / "in")], folder / "out", "Title <i>")
     reader = Reader()
-    reader.feed((tmp_path / "out/report.html").read_text())
+    reader.feed((folder / "out/report.html").read_text())
     return reader
 
 

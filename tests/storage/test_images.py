@@ -5,6 +5,7 @@ import io
 import os
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from helpers import refuses
 from hypothesis import given
 from hypothesis import strategies as st
-from made_images import png_claiming
+from made_images import jpeg_of_scans, png_claiming
 from PIL import Image
 
 from matchkernel.errors import FileError, MatchKernelError, WriteError
@@ -120,6 +121,17 @@ def test_warnings_of_pillow_are_silenced(tmp_path):
     """A warning would be an error here. Pillow warns about palettes with transparency in bytes."""
     path = saved(Image.fromarray(RAMP).convert("P"), tmp_path / "p.png", transparency=b"\0\1\2")
     assert read_gray(path).shape == RAMP.shape
+
+
+def test_a_jpeg_of_thousands_of_scans_is_refused_before_it_is_decoded(tmp_path):
+    path = tmp_path / "scans.jpg"
+    path.write_bytes(jpeg_of_scans(8000))
+    begun = time.process_time()
+    with pytest.raises(FileError, match="scans"):
+        read_gray(path)
+    assert time.process_time() - begun < 5
+    path.write_bytes(jpeg_of_scans(50))
+    assert read_gray(path).shape == (16, 16)
 
 
 def refused_files(folder):
