@@ -1,6 +1,7 @@
 """What several tests need."""
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,6 +39,15 @@ def attempt(function, *arguments, expected=MatchKernelError):
         return function(*arguments), ""
     except expected as error:
         return None, str(error)
+
+
+def wait_until(is_so, process=None, seconds=240):
+    """Wait for a condition; the test fails if it is not met in time, or if the process that should meet it ends."""
+    until = time.monotonic() + seconds
+    while not is_so():
+        assert process is None or process.poll() is None, process.communicate()
+        assert time.monotonic() < until, f"did not happen within {seconds} seconds"
+        time.sleep(0.01)
 
 
 def tree(folder: Path) -> dict[str, bytes]:

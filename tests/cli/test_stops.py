@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import run
+from helpers import wait_until
 
 BOTH = [(signal.SIGINT, 130, "interrupted\n"), pytest.param(signal.SIGTERM, 143, "", marks=pytest.mark.slow)]
 
@@ -41,8 +41,7 @@ def test_stopped_work_leaves_nothing(number, code, message, tmp_path):
     with start(
         "describe", tmp_path / "many.npy", "-o", tmp_path / "rows.csv", "--model", "sum", "--untrained"
     ) as process:
-        while process.poll() is None and len(list(tmp_path.iterdir())) < 2:
-            time.sleep(0.02)  # until the file being written appears beside its target
+        wait_until(lambda: len(list(tmp_path.iterdir())) == 2, process)  # the file being written is beside its target
         process.send_signal(number)
         assert process.communicate() == (None, message)
     assert process.returncode == code

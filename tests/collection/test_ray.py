@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers import needs_colmap
+from helpers import needs_colmap, wait_until
 from made_collection import find_images, write_photos
 from ray_cluster import running_cluster
 
@@ -76,14 +76,6 @@ def finished(process):
 
 def parts(out: Path):
     return list(Path(f"{out}.parts").glob("[!.]*.npz"))
-
-
-def wait_until(what, process):
-    until = time.monotonic() + 120
-    while not what():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 def test_a_node_killed_while_extracting_loses_nothing(cluster, local, tmp_path):

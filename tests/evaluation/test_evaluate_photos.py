@@ -4,13 +4,12 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import refuses, write_sequence
+from helpers import refuses, wait_until, write_sequence
 
 from matchkernel.errors import ArgumentError, FileError, WeightsError
 from matchkernel.evaluation.photos import evaluate
@@ -118,12 +117,12 @@ def test_a_killed_run_resumes_to_the_same_bytes_and_leaves_no_process(rendered, 
     command = [sys.executable, "-m", "matchkernel", *arguments, "--repeats", "1", "--workers", "2", "--work", work]
     command += ["--most-pairs", "4"]
     running = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    waited_for(lambda: [path for path in work.rglob("*.jsonl") if path.read_text().count("\n")])
+    wait_until(lambda: [path for path in work.rglob("*.jsonl") if path.read_text().count("\n")])
     workers = [int(pid) for pid in children(running.pid)]
     running.kill()
     running.wait()
     assert len(workers) >= 2
-    waited_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
     done = sum(path.read_text().count("\n") for path in work.rglob("*.jsonl"))
     (found,) = evaluate_photos([scene], [ROOTSIFT], ONCE, work=work)
     assert 0 < done <= len(scene.pairs)
@@ -133,14 +132,6 @@ def test_a_killed_run_resumes_to_the_same_bytes_and_leaves_no_process(rendered, 
 def children(pid):
     """Of all its threads: those of the pool start the workers."""
     return [child for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()]
-
-
-def waited_for(condition, seconds=120):
-    for _ in range(seconds * 50):
-        if condition():
-            return
-        time.sleep(0.02)
-    pytest.fail(f"did not happen within {seconds} seconds")
 
 
 def test_other_filters_reuse_the_features_and_damaged_ones_are_made_again(scene, result, tmp_path):

@@ -4,18 +4,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from helpers import refuses
+from helpers import refuses, wait_until
 from hypothesis import given
 from hypothesis import strategies as st
 from made_work import Squares
 
 from matchkernel.errors import ArgumentError, WorkError
 from matchkernel.storage import work
+from matchkernel.storage.files import is_running
 from matchkernel.storage.pool import TRIES, Failure, LocalWorkers, Pool, WorkerDiedError, processes_that_fit
 
 TASKS = [[0, 1, 2], [3, 4], [5], [6, 7, 8, 9]]
@@ -55,8 +55,7 @@ def test_an_error_of_ours_ends_the_work_and_the_processes(tmp_path):
     with refuses(ArgumentError), LocalWorkers(1).pool(work, 9) as pool:
         list(pool.run([[number] for number in range(9)]))
     (worker,) = set((tmp_path / "5.calls").read_text().split())
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(worker), 0)
+    assert not is_running(int(worker))
 
 
 @pytest.mark.parametrize(("start", "error"), [("no such engine", ArgumentError), ("killed", WorkError)])
@@ -75,18 +74,10 @@ def test_workers_end_with_the_process_that_started_them(tmp_path):
     )
     command = [sys.executable, "-c", code, str(Path(__file__).parent), str(tmp_path)]
     with subprocess.Popen(command) as starter:
-        while not (tmp_path / "1.calls").exists():
-            time.sleep(0.05)
-            assert starter.poll() is None
+        wait_until((tmp_path / "1.calls").exists, starter)
         starter.kill()
     worker = int((tmp_path / "1.calls").read_text())
-    for _ in range(100):
-        try:
-            os.kill(worker, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.05)
-    raise AssertionError("the worker lives on")
+    wait_until(lambda: not is_running(worker), seconds=20)
 
 
 def test_a_worker_ignores_ctrl_c(tmp_path):

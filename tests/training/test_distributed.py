@@ -6,17 +6,17 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
-from helpers import refuses
+from helpers import refuses, wait_until
 from made_runs import config
 
 from matchkernel import load
 from matchkernel.errors import ArgumentError
 from matchkernel.model.descriptors import Descriptor, build
 from matchkernel.model.weights import save
+from matchkernel.storage.files import is_running
 from matchkernel.training.checkpoint import read_checkpoint
 from matchkernel.training.distributed import Team
 from matchkernel.training.loop import train
@@ -132,24 +132,10 @@ def test_when_one_process_dies_the_other_ends_with_one_line_and_the_run_resumes(
     assert len(workers) == 2
     again.send_signal(signal.SIGTERM)  # torchrun passes it on: both save together and end
     again.communicate(timeout=60)
-    assert not any(alive(worker) for worker in workers)
+    assert not any(is_running(worker) for worker in workers)
     assert read_checkpoint(last).step > saved
-
-
-def wait_until(is_so, process):
-    while not is_so():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
 
 
 def children(pid):
     listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
     return sorted(int(word) for word in listed.stdout.split())
-
-
-def alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

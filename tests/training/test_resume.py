@@ -10,7 +10,7 @@ import sys
 import time
 
 import pytest
-from helpers import refuses, tree
+from helpers import refuses, tree, wait_until
 from made_runs import assert_equal, config, saved, stopper, weights
 
 from matchkernel.errors import ArgumentError, FileError, WorkError
@@ -32,11 +32,8 @@ def start(toml, out, changes):
 def wait_for_step(process, out, step):
     """Until the log of a run shows this step; the test fails if the run ends before."""
     log = out / "log.jsonl"
-    while not (
-        log.exists() and any(f'"step": {k}, "event": "training"' in log.read_text() for k in range(step, step + 50))
-    ):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.005)
+    lines = [f'"step": {k}, "event": "training"' for k in range(step, step + 50)]
+    wait_until(lambda: log.exists() and any(line in log.read_text() for line in lines), process)
 
 
 @pytest.mark.parametrize("variant", [pytest.param("dual", marks=pytest.mark.slow), "fc"])
