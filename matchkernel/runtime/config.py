@@ -1,13 +1,12 @@
 """One frozen configuration for all seven descriptors: what may be set, what it defaults to, what is refused."""
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from matchkernel.errors import ArgumentError
-from matchkernel.storage.settings import check_ranges, from_dict, setting, short_repr
+from matchkernel.storage.settings import check_ranges, from_dict, setting, short_repr, to_dict
 
 AUTO, TORCH, ONNX, INT8, CUDA_HALF = "auto", "torch", "onnx", "onnx-int8", "cuda-half"
 ENGINES = (AUTO, TORCH, ONNX, INT8, CUDA_HALF)  # what computes descriptors; here, so that naming them loads nothing
@@ -178,11 +177,7 @@ class DescriptorConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """The resolved settings, None left out; `from_dict` gives the same configuration back."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in dataclasses.asdict(self).items()
-            if value is not None
-        }
+        return to_dict(self)
 
     def _count(self, part: str) -> int:
         shapes = self.tensor_shapes.items()

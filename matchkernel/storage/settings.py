@@ -170,8 +170,6 @@ def from_dict(kind: type[Settings], values: Mapping[str, Any], where: str = "") 
 
 def to_dict(settings: Any) -> dict[str, Any]:
     """A dataclass as nested tables, without None and what `omit_default` leaves out; the inverse of `from_dict`."""
-    if hasattr(settings, "to_dict"):
-        return dict(settings.to_dict())
     result: dict[str, Any] = {}
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)

@@ -1,7 +1,7 @@
 """Everything that determines a training run, as frozen dataclasses read from TOML, and the presets."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -246,12 +246,7 @@ class TrainingConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """All settings as nested tables; `from_dict` gives the same configuration back."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {
-            name: value if isinstance(value, (str, int)) else to_dict(value)
-            for name, value in values.items()
-            if value is not None
-        }
+        return to_dict(self)
 
     def binding(self) -> dict[str, Any]:
         """The settings that a resumed run must share: those that determine what is learned.

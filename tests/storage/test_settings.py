@@ -75,7 +75,7 @@ def test_every_kind_of_field_is_read_and_written():
     assert to_dict(Dish()) == plain  # without None
 
 
-def test_the_methods_of_a_dataclass_read_and_write_its_table():
+def test_a_method_of_a_dataclass_reads_its_table():
     @dataclass(frozen=True)
     class Inner:
         value: int = 0
@@ -84,13 +84,9 @@ def test_the_methods_of_a_dataclass_read_and_write_its_table():
         def from_dict(cls, values):
             return cls(values["twice"] // 2)
 
-        def to_dict(self):
-            return {"twice": 2 * self.value}
-
     checked = {"__post_init__": check_ranges}
     Outer = dataclasses.make_dataclass("Outer", [("inner", Inner)], frozen=True, namespace=checked)
     assert from_dict(Outer, {"inner": {"twice": 6}}).inner == Inner(3)
-    assert to_dict(Outer(Inner(3))) == {"inner": {"twice": 6}}
     with refuses(ArgumentTypeError):
         from_dict(Outer, {"inner": 6})
 
