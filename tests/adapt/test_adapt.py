@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 from commands import run as command
-from helpers import refuses
+from helpers import needs_colmap, refuses
 from made_scene import render_scene
-from PIL import Image
 
 from matchkernel.adapt import judge, learn, limits, page, stages
 from matchkernel.adapt.judge import Adapted
@@ -258,9 +257,8 @@ def test_training_ends_when_its_time_is_over_or_nothing_gets_better(monkeypatch)
     assert patient.must_stop()
 
 
+@needs_colmap
 def test_from_photos_alone(scene, tmp_path):
-    if shutil.which("colmap") is None:
-        pytest.skip("needs colmap")
     settings = AdaptSettings("tiny", minutes=5.0, pairs=8)
     result = adapt(scene / "images", tmp_path / "out", settings, device="cpu")
     assert (tmp_path / "out" / "reconstruction" / "sparse").is_dir()
@@ -368,19 +366,3 @@ def test_moved_regions_are_recorded_where_they_were_cut(scene, whole):
         one = Frames(frames[row : row + 1, :2].astype(float), frames[row : row + 1, 2:].reshape(1, 2, 2).astype(float))
         cut = extract_patches(image, one, part.patches.shape[-1])
         assert np.abs(cut[0].astype(int) - part.patches[row]).mean() < 1
-
-
-@pytest.mark.parametrize("kind", ["blank", "alike"])
-def test_photos_that_cannot_be_reconstructed_are_one_line(base, tmp_path, kind):
-    if shutil.which("colmap") is None:
-        pytest.skip("needs colmap")
-    photos = tmp_path / "photos"
-    photos.mkdir()
-    noise = np.random.default_rng(0).integers(0, 255, (12, 12), np.uint8)
-    picture = Image.fromarray(noise).resize((160, 120), Image.Resampling.BICUBIC)
-    for number in range(3):
-        (Image.new("L", (160, 120), 99) if kind == "blank" else picture).save(photos / f"{number}.png")
-    code, lines = words(photos, "-o", tmp_path / "out", "--model", base)
-    assert code in (1, 2)
-    assert lines[-1].startswith("error: ")
-    assert "Traceback" not in "".join(lines)

@@ -12,7 +12,7 @@ from PIL import Image
 from matchkernel.data import from_photos
 from matchkernel.data.from_colmap import CutSettings
 from matchkernel.data.from_photos import build_from_photos
-from matchkernel.errors import FileError, MissingExtraError, WorkError
+from matchkernel.errors import FileError, MissingExtraError
 
 
 @pytest.fixture(scope="module")
@@ -95,14 +95,3 @@ def test_an_existing_set_and_a_missing_program_are_refused(rendered, tmp_path, m
     monkeypatch.setenv("MATCHKERNEL_COLMAP", "program")
     with refuses(MissingExtraError):
         build_from_photos(rendered / "images", tmp_path / "new")
-
-
-@needs_colmap
-def test_photos_that_do_not_overlap_are_failed_work(tmp_path):
-    (tmp_path / "photos").mkdir()
-    for number in range(2):
-        noise = np.random.default_rng(number).integers(0, 256, (200, 200), dtype=np.uint8)
-        Image.fromarray(noise).save(tmp_path / "photos" / f"{number}.png")
-    with refuses(WorkError):
-        build_from_photos(tmp_path / "photos", tmp_path / "set")
-    assert not (tmp_path / "set").exists()

@@ -24,17 +24,6 @@ def with_a_sigmoid():
     return model
 
 
-@pytest.mark.parametrize("variant", [*matchkernel.VARIANTS, "encoding_norm"])
-def test_onnx_equals_torch(variant, textures, trained_like):
-    """Measured: 3e-7, float32 rounding."""
-    norm = variant == "encoding_norm"
-    model = trained_like(small("combined" if norm else variant, d=8, **({"encoding_norm": True} if norm else {})))
-    patches = textures(5)
-    torch_rows = matchkernel.describe(patches, model, engine="torch")
-    onnx_rows = matchkernel.describe(patches, model, engine="onnx")
-    assert (torch_rows - onnx_rows).abs().max() < 2e-6
-
-
 @pytest.mark.parametrize("engine", ["torch", "onnx"])
 def test_the_contract_of_describe_holds_for_every_engine(engine, textures, trained_like):
     model = trained_like(small(d=8))
