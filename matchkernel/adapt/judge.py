@@ -29,7 +29,7 @@ from matchkernel.photos.nearest import find_nearest
 from matchkernel.runtime.weights import available
 from matchkernel.storage.work import Progress
 
-QUERIES, DRAWS, SEED = 3000, 1000, 0
+QUERIES, DRAWS = 3000, 1000
 KEYPOINTS = 2000
 RETRIEVAL, MATCHING, HARD, POSES = "retrieval mAP", "found first", "FPR@95, hard negatives", "pose mAA(10°)"
 
@@ -130,7 +130,7 @@ def describe_set(model: Descriptor, patch_set: PatchSet, device: str) -> np.ndar
 def retrieval_gain(rows: Sequence[np.ndarray], patch_set: PatchSet, place: str) -> Gain:
     """Mean average precision of each patch against all others, of the (K, D) rows before and after."""
     (queries, before), (_, after) = (average_precisions(part, patch_set.labels, queries=QUERIES) for part in rows)
-    low, high = interval_by_points(after - before, patch_set.labels[queries], DRAWS, SEED)
+    low, high = interval_by_points(after - before, patch_set.labels[queries], DRAWS)
     return Gain(RETRIEVAL, place, float(before.mean()), float(after.mean()), low, high)
 
 
@@ -150,7 +150,7 @@ def matching_gain(rows: Sequence[np.ndarray], patch_set: PatchSet, place: str) -
     before, after = found
     if not len(before):
         return None
-    low, high = interval_by_points(after[:, 1] - before[:, 1], before[:, 0], DRAWS, SEED)
+    low, high = interval_by_points(after[:, 1] - before[:, 1], before[:, 0], DRAWS)
     return Gain(MATCHING, place, float(before[:, 1].mean()), float(after[:, 1].mean()), low, high)
 
 
@@ -183,7 +183,6 @@ def hard_gain(rows: Sequence[np.ndarray], patch_set: PatchSet, place: str) -> Ga
                 distances[~is_match],
                 points[pairs[~is_match, :2]],
                 DRAWS // 5,
-                SEED,
             )
         )
     before, after = found

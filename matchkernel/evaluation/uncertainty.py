@@ -92,14 +92,14 @@ def paired_difference(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.nd
     return estimate({name: np.asarray(ours[name]) - np.asarray(theirs[name]) for name in ours})
 
 
-def interval_by_points(values: np.ndarray, points: np.ndarray, draws: int, seed: int = SEED) -> tuple[float, float]:
+def interval_by_points(values: np.ndarray, points: np.ndarray, draws: int) -> tuple[float, float]:
     """95 % interval of the mean of (M,) values if other points had been drawn.
 
     All values of a point are drawn together.
     """
     group = np.unique(points, return_inverse=True)[1]
     sums, counts = np.bincount(group, values), np.bincount(group)
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(SEED)
     means = []
     for _ in range(draws):
         drawn = random.integers(len(sums), size=len(sums))

@@ -94,7 +94,8 @@ class Descriptor(nn.Module):
 
     def feature_map(self, k: int, patches: Tensor) -> Tensor:
         """Phi of network k, (B, d, n, n) [M1]."""
-        phi: Tensor = self.dropout(self.backbones[k](normalize_patches(patches).to(self._dtype())))
+        dtype = next(self.backbones.parameters()).dtype
+        phi: Tensor = self.dropout(self.backbones[k](normalize_patches(patches).to(dtype)))
         return phi
 
     def embed(self, maps: list[Tensor]) -> Tensor:
@@ -161,9 +162,6 @@ class Descriptor(nn.Module):
     def extra_repr(self) -> str:
         """The configuration, for print(model)."""
         return ", ".join(f"{name}={value}" for name, value in self.config.to_dict().items())
-
-    def _dtype(self) -> torch.dtype:
-        return next(self.backbones.parameters()).dtype
 
     def _check(self, patches: Tensor) -> None:
         if not isinstance(patches, Tensor):

@@ -9,12 +9,7 @@ from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 from matchkernel.model.context import ContextConfig
 from matchkernel.storage.settings import check_ranges, from_dict, merged, parse_override, read_toml, setting, to_dict
 
-NOT_BINDING = (
-    "log_every",
-    "save_every",
-    "validate_every",
-    "licence",
-)  # a resumed run may change these
+NOT_BINDING = ("log_every", "save_every", "validate_every", "licence")  # a resumed run may change these
 
 
 @dataclass(frozen=True)
