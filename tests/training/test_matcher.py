@@ -279,10 +279,7 @@ def test_training_on_no_scene_is_refused(tmp_path):
 
 
 def test_the_command_trains_and_validates(scene, rendered, tmp_path):
-    values = {
-        **{name: value for name, value in vars(SMALL).items() if name not in ("licence", "same_place")},
-        "steps": 2,
-    }
+    values = {name: value for name, value in vars(SMALL).items() if name not in ("licence", "same_place")}
     settings = [f"--set={name}={json.dumps(value)}" for name, value in values.items()]
     other = tmp_path / "validation"
     shutil.copytree(rendered, other)
