@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from commands import good, refused, run
 from made_images import save, texture, turned, write_bad_images
-from PIL import Image
 
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.runtime.context import SHIPPED
@@ -49,17 +48,32 @@ reduce seed0.safetensors -o x.onnx --calibrate many --dimensions 4
 reduce seed0.safetensors -o many/x.safetensors --calibrate many --dimensions 4
 
 plot kernels --kappa -1
+plot kernels --s 100000
 plot kernels -o patches.npy
 plot maps rgb.npy -o x.png --model seed0.safetensors
 plot maps patches.npy -o x.png --model seed0.safetensors --b 4          # constant
 plot maps patches.npy -o x.png --model seed0.safetensors --b 99
 plot maps patches.npy -o x.png --model seed0.safetensors --at 0.5
 plot maps patches.npy -o x.png --model seed0.safetensors --at 2,0.5
+plot maps patches.npy -o x.png --model seed0.safetensors --at nan,0.5
+plot maps patches.npy -o x.png --model seed0.safetensors:polar
+plot maps patches.npy -o x.png --model fc:polar
 plot maps patches.npy -o x.jpg --model seed0.safetensors
 plot maps patches.npy -o x.png --model seed0.safetensors --match 1      # not photos
+plot maps patch.png patch.png -o x.png --model seed0.safetensors --match 1
+plot maps patch.png patch.png -o x.png --model seed0.safetensors --a 0  # not a stack
+plot maps -o x.png --model seed0.safetensors --b 1
+plot maps patch.png small.png -o x.png --model seed0.safetensors
+plot maps patch.png patch.png patch.png -o x.png --model seed0.safetensors
+plot maps patch.png absent.png -o x.png --model seed0.safetensors
+plot maps photos/0.png -o x.png --model seed0.safetensors               # a second one is missing
+plot maps bad/words.jpg -o x.png --model seed0.safetensors
 plot maps strip.png -o strip.png --model seed0.safetensors
 plot overview patches.npy -o x.png --model fc
 plot overview patches.npy -o x.png --patch 99
+plot overview patches.npy -o x.png --patch 4                            # constant
+plot overview photos/0.png -o x.png
+plot overview bad/words.jpg -o x.png
 plot scores patches.npy -o x.png
 plot training log.jsonl -o log.jsonl
 plot augmentation run.toml -o run.toml
@@ -284,7 +298,8 @@ def inputs(place, rendered):
     folder, stack = place, np.random.default_rng(0).integers(0, 256, (20, 32, 32), dtype=np.uint8)
     stack[4] = 100
     np.save(folder / "patches.npy", stack)
-    Image.fromarray(stack.reshape(-1, 32)).save(folder / "strip.png")
+    for name, pixels in {"strip": stack.reshape(-1, 32), "patch": stack[0], "small": stack[0, :16, :16]}.items():
+        save(pixels, folder / f"{name}.png")
     for name, shape in {"odd": (2, 30, 30), "rgb": (2, 3, 32, 32), "nothing": (2, 0, 0)}.items():
         np.save(folder / f"{name}.npy", np.zeros(shape))
     for name, text in {

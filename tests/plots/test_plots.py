@@ -1,12 +1,10 @@
 import numpy as np
 import pytest
 import torch
-from helpers import refuses
 from PIL import Image
 
-from matchkernel.errors import ArgumentError, FileError
 from matchkernel.plots.canvas import save_png
-from matchkernel.plots.conventions_sheet import conventions_picture, encoding_order
+from matchkernel.plots.conventions_sheet import encoding_order
 from matchkernel.plots.kernels import (
     POINTS,
     SHIFT,
@@ -34,19 +32,6 @@ def test_kernel_pictures_are_drawn_and_repeatable(tmp_path):
     assert all(one.read_bytes() != other.read_bytes() for one, other in zip(first, others, strict=True))
     save_png(draw_kernel_curves(), tmp_path / "again.png")
     assert (tmp_path / "again.png").read_bytes() == first[0].read_bytes()
-
-
-def test_kernel_pictures_that_cannot_be_drawn(tmp_path):
-    with refuses(ArgumentError):
-        kernel_pictures(tmp_path / "c", s=100_000)
-    (tmp_path / "file").touch()
-    with refuses(FileError):
-        kernel_pictures(tmp_path / "file")
-
-
-def test_conventions_picture_is_drawn(tmp_path):
-    conventions_picture(tmp_path / "c.png")
-    assert is_drawn(tmp_path / "c.png")
 
 
 def test_kronecker_order_is_channel_then_first_then_second():
