@@ -23,7 +23,7 @@ from matchkernel.training.distributed import chosen_device
 from matchkernel.training.log import Log
 from matchkernel.training.loop import stop_signals
 from matchkernel.training.matcher.config import MatcherConfig
-from matchkernel.training.matcher.pairs import CandidateSet, draw_pairs, make_candidates
+from matchkernel.training.matcher.pairs import NO_PAIRS, CandidateSet, draw_pairs, make_candidates
 from matchkernel.training.matcher.scenes import MatcherScene, read_matcher_scenes, read_photos
 from matchkernel.training.matcher.trainer import Trainer
 from matchkernel.training.matcher.validation import PoseValidation
@@ -79,6 +79,8 @@ def train_matcher(
     scenes, judged = read_matcher_scenes(folders, config.shared_points), read_scenes(validate)
     if both := {scene.name for scene in judged} & {scene.name for scene in scenes}:
         raise ArgumentError(f"{', '.join(sorted(both))}: trained on and validated on; choose other scenes to validate")
+    if not (config.pose_pairs or (config.warps and config.warp_pairs) or (len(scenes) > 1 and config.other_pairs)):
+        raise ArgumentError(NO_PAIRS)
     describer = open_describer(model, device=str(place))
     rows = row_identity(describer.name, describer.settings)
     with ExitStack() as stack:

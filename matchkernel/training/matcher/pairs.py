@@ -20,6 +20,7 @@ from matchkernel.training.matcher.scenes import MatcherPhoto, MatcherScene
 MIXES = (0.0, 0.5, 2.0)  # octaves of random sizes added before the largest keypoints are taken
 PAIRS_AT_A_TIME = 8  # whose distances of all keypoints are held at once
 POSE, WARP, OTHER = "pose", "warp", "other"  # what labels come from: cameras, a homography, two different scenes
+NO_PAIRS = "no pairs to train on: give photos of several scenes, or pose_pairs, or warps and warp_pairs above 0"
 
 Photos = Mapping[tuple[str, str], Sequence[MatcherPhoto]]  # by scene and name: a photo, then its warped copies
 Two = tuple[MatcherPhoto, MatcherPhoto]
@@ -68,7 +69,7 @@ def draw_pairs(scenes: Sequence[MatcherScene], photos: Photos, config: MatcherCo
             count = int(random.choice(config.used))
             drawn.append(DrawnPair(kind, (a, b), (_used(a, count, random), _used(b, count, random))))
     if not drawn:
-        raise ArgumentError("no pairs to train on: give photos of several scenes, or pose_pairs or warp_pairs above 0")
+        raise ArgumentError(NO_PAIRS)
     return drawn
 
 
