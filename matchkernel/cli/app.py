@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 import matchkernel
@@ -76,6 +76,18 @@ class Verbs(TyperGroup):
         return name, load_verb(name) if name and entry else entry, rest
 
 
+class Verb(TyperCommand):
+    """A verb that refuses a second value of an option that takes one, of which only the last would count."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Parse the arguments of the verb."""
+        given: list[Any] = self.make_parser(ctx).parse_args(args=[*args])[2]
+        for option in given:
+            if given.count(option) > 1 and not (option.multiple or getattr(option, "is_flag", False)):
+                raise UsageError(f"{option.opts[0]} takes one value, and was given {given.count(option)} times.", ctx)
+        return super().parse_args(ctx, args)
+
+
 def _report_import_error(error: ImportError, arguments: Sequence[str]) -> int:
     """Report a package that is missing or broken; an error in our own modules is raised again."""
     if is_ending():  # Ctrl-C during the import
@@ -113,7 +125,7 @@ def load_verb(name: str) -> Any:
         verbs = typer.Typer(add_completion=False)
         verbs.command(name)(getattr(module, python_name))
     for command in verbs.registered_commands:
-        command.callback = _reporting_errors(command.callback, name)
+        command.callback, command.cls = _reporting_errors(command.callback, name), Verb
     return get_command(verbs)
 
 

@@ -268,6 +268,7 @@ evaluate phototourism a=one a-n=two --model n-b=untold0.safetensors --model b=un
 {STRIPS} --baseline sift --write-csv one
 {STRIPS} --baseline sift --descriptors csv
 evaluate hpatches --baseline sift
+evaluate hpatches strips --model tiny --model light -o scores           # of which one would be scored
 evaluate hpatches one --baseline sift
 evaluate hpatches strips --baseline sift -o strips/new
 evaluate hpatches strips --baseline sift --write-csv strips/x
