@@ -3,7 +3,7 @@
 import io
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from matchkernel.storage.extras import need
 from matchkernel.storage.files import replacing
@@ -24,10 +24,19 @@ def new_figure(width: float, height: float) -> "Figure":
     return figure
 
 
+def add_legend(figure: "Figure", count: int, place: str, fontsize: int, **content: Any) -> None:
+    """A legend above or below, in as many rows as its `count` entries need; the figure grows by all but the first."""
+    columns = min(count, int(figure.get_figwidth() / 2))
+    more = -(-count // columns) - 1
+    figure.set_figheight(figure.get_figheight() + more * 1.6 * fontsize / 72)
+    look: Any = {"loc": f"outside {place} center", "ncols": columns, "frameon": False, "fontsize": fontsize}
+    figure.legend(**content, **look)
+
+
 def mathtext(symbol: str) -> str:
     """A symbol of the paper, such as ⋆ψ^c, in matplotlib's notation."""
     base, caret, raised = symbol.partition("^")
-    star = r"\bigstar" * base.startswith("⋆")
+    star = r"^{\bigstar}" * base.startswith("⋆")
     return rf"${star}\psi^{{{raised}}}$" if caret else symbol
 
 

@@ -96,7 +96,7 @@ def draw_overview(
         phi_axes.set_xlabel(f"{n} × {n} × {d} ({len(strongest)} channels shown)", fontsize=9)
         _label(phi_axes, "⊗", (1, 0.5), (16, 0), ha="left", fontsize=17)
         _tiles(codes_axes, branch.codes, DIVERGING)
-        codes_axes.set_title(f"F: w f({first}) ⊗ f({second})")
+        codes_axes.set_title(rf"F: $w_p f({first}_p) \otimes f({second}_p)$")
         codes_axes.set_xlabel(f"{n} × {n} × {P}, fixed", fontsize=9)
         _arrow(codes_axes, "Σ over\npositions")
         limit = float(np.abs(branch.product).max()) or 1.0

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.uncertainty import Spread
-from matchkernel.plots.canvas import BLACK, BLUE, GRAY, GREEN, ORANGE, mathtext, new_figure, plain
+from matchkernel.plots.canvas import BLACK, BLUE, GRAY, GREEN, ORANGE, add_legend, mathtext, new_figure, plain
 from matchkernel.runtime.config import VARIANTS
 
 if TYPE_CHECKING:
@@ -76,9 +76,7 @@ def draw_scores(
     sheets[0].set_ylim(max(places) + 0.6, -0.6)
     kinds = dict.fromkeys(_kind(bar.method) for bar in rows)
     handles = [sheets[0].barh(0, 0, color=colour, hatch=hatch, edgecolor=GRAY) for _, colour, hatch in kinds]
-    figure.legend(
-        handles, [name for name, *_ in kinds], loc="outside lower center", ncols=len(kinds), frameon=False, fontsize=9
-    )
+    add_legend(figure, len(kinds), "lower", 9, handles=handles, labels=[name for name, *_ in kinds])
     figure.suptitle(title, fontsize=12)
     return figure
 
@@ -98,7 +96,7 @@ def _symbol(method: ReportedMethod) -> str:
 def _kind(method: ReportedMethod) -> tuple[str, str, str | None]:
     """What the legend calls it, its colour, and its hatch."""
     if method.configuration.startswith("fc-"):  # the paper's baseline
-        return "fc, fully connected (HardNet+)", ORANGE, None
+        return "this package: fc (HardNet+)", ORANGE, None
     if method.is_ours:
         return "this package", BLUE, None
     if method.hand_crafted:

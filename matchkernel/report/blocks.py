@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from matchkernel.evaluation.uncertainty import Spread
-from matchkernel.plots.canvas import BLACK, GRAY, new_figure, plain
+from matchkernel.plots.canvas import BLACK, GRAY, add_legend, new_figure, plain
 from matchkernel.plots.scores import SAFE, Bar, ReportedMethod, draw_scores
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class Curves(Block):
             curve[0].set(color=COLOURS[series[method] % len(COLOURS)], linestyle=dashes)
         axes.axhline(95, color=BLACK, linewidth=0.8, linestyle=(0, (4, 3)))
         axes.set(xscale="log", xlim=(100 * LOWEST_RATE, 100), xlabel="false positive rate (%)", ylabel="recall (%)")
-        _legend(figure, len(self.methods))
+        add_legend(figure, len(self.methods), "upper", 10)
         return figure, f"Recall over false positive rate for {', '.join(method.name for method in self.methods)}."
 
     def numbers(self) -> dict[str, Any]:
@@ -220,7 +220,7 @@ class PerSequence(Block):
             axes.plot(values, range(count), linestyle="", label=plain(method.name, 24), **_point(series[method]))
         axes.set_yticks(range(count), [plain(self.sequences[k], 24) for k in order], fontsize=8)
         axes.set(xlim=(0, 100), ylim=(count - 0.4, -0.6), xlabel="%")
-        _legend(figure, len(methods))
+        add_legend(figure, len(methods), "upper", 10)
         names = ", ".join(method.name for method in methods)
         return figure, f"One row for each of {count} sequences with a point for each of {names}."
 
@@ -260,7 +260,7 @@ class Scatter(Block):
                 axes.set_xticks([digit * 10.0**k for k in range(-5, 7) for digit in (1, 2, 5)])
             axes.set_xlim(min(costs) / 1.4, max(costs) * 1.4)
         axes.xaxis.set_major_formatter("{x:g}")
-        _legend(figure, len(self.methods))
+        add_legend(figure, len(self.methods), "upper", 10)
         return figure, f"Points, up and to the left is better: {', '.join(seen)}."
 
     def numbers(self) -> dict[str, Any]:
@@ -371,12 +371,6 @@ def _axes(width: float, height: float) -> tuple["Figure", "Axes"]:
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
-
-
-def _legend(figure: "Figure", count: int) -> None:
-    figure.legend(
-        loc="outside upper center", ncols=min(count, int(figure.get_figwidth() / 2)), frameon=False, fontsize=10
-    )
 
 
 def _point(number: int) -> dict[str, Any]:

@@ -217,6 +217,6 @@ def test_no_bars_and_too_many_are_refused(count):
 def test_symbols_of_the_paper():
     assert [mathtext(symbol) for symbol in ("ψ^xy", "⋆ψ^c", "ψ (HardNet+)")] == [
         r"$\psi^{xy}$",
-        r"$\bigstar\psi^{c}$",
+        r"$^{\bigstar}\psi^{c}$",
         "ψ (HardNet+)",
     ]

@@ -14,7 +14,7 @@ from matchkernel.evaluation.hpatches.descriptors import stack_descriptors
 from matchkernel.evaluation.hpatches.evaluate import score_split
 from matchkernel.evaluation.uncertainty import Spread
 from matchkernel.plots.canvas import svg_of
-from matchkernel.plots.scores import ReportedMethod
+from matchkernel.plots.scores import Bar, ReportedMethod, draw_scores
 from matchkernel.report.blocks import (
     RAISED,
     Best,
@@ -72,6 +72,21 @@ def test_one_point_for_each_known_value_the_hardest_sequence_last():
     assert ours.get_xydata()[:2].tolist() == [[90, 0], [10, 1]]
     assert np.isnan(ours.get_xdata()[2])
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["b", "a", "c"]
+
+
+def test_charts_of_many_methods_have_room_for_axes_and_legend():
+    """As many as the paper's Figure 3, and of every kind, in a chart of which three stand side by side."""
+    kinds = ({"hand_crafted": True}, {"is_ours": True}, {"is_ours": True, "configuration": "fc-n32"}, {})
+    methods = [ReportedMethod(f"number-{k}-of-many", k, **kinds[k % 4]) for k in range(17)]
+    sequences = PerSequence("m", ("a", "b"), dict.fromkeys(methods, (10.0, 90.0)))
+    bars = draw_scores([Bar(method, [Spread((50.0,))]) for method in methods], ["mAP"], width=4.2)
+    for figure in (sequences.chart({method: k for k, method in enumerate(methods)})[0], bars):
+        svg_of(figure)  # which lays it out
+        (axes,), (legend,) = figure.axes, figure.legends
+        assert axes.get_window_extent().height > 20
+        assert not legend.get_window_extent().overlaps(axes.get_window_extent())
+        assert legend.get_window_extent().x0 >= 0
+        assert legend.get_window_extent().x1 <= figure.bbox.x1
 
 
 @pytest.mark.parametrize(("costs", "scale", "shown"), [((1.4, 3.8), "linear", "2"), ((0.4, 5.0), "log", "0.5")])
