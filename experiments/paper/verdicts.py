@@ -305,20 +305,29 @@ def decided(name: str, is_fair: bool = False) -> tuple[str, np.ndarray]:
     return decide(name, values_of([c for other in family_of(name) for c in CLAIMS[other].comparisons], winners))
 
 
-def text(interval: np.ndarray, threshold: float = 0.0) -> str:
-    """A value with its interval, as measured: a threshold is not subtracted."""
-    value, low, high = (f"{number + threshold:+.2f}".replace("-", "−") for number in interval[:3])
+def text(interval: np.ndarray, comparison: Comparison) -> str:
+    """A value with its interval, as measured: a threshold is not subtracted, and a share has no sign."""
+    sign = "" if comparison.score == "near" else "+"
+    numbers = interval[:3] + comparison.threshold
+    value, low, high = (f"{number:{sign}.2f}".replace("-", "−") for number in numbers)
     return f"{value} [{low}, {high}]"
 
 
 def deciding(name: str, is_fair: bool = False) -> str:
-    """The interval that decided: the one least in favour of the claim, of `no gain` the most."""
+    """The interval that decided: the one least in favour of the claim, of `no gain` the most.
+
+    Where scores have several units, differences count in half widths of their intervals, and the unit is named.
+    """
     claim, (said, own) = CLAIMS[name], decided(name, is_fair)
+    units = [UNITS[c.score.split()[0]] for c in claim.comparisons]
+    if len(set(units)) > 1:
+        place = (own[:, 0] / (own[:, 2] - own[:, 0])).argmin()
+        return f"{text(own[place], claim.comparisons[place])} {units[place]}"
     if claim.rule == "no gain":
         place = own[:, 3 if said == FAILS else 2].argmax()
     else:
         place = own[:, 4 if said == FAILS else 1].argmin()
-    return text(own[place], claim.comparisons[place].threshold)
+    return text(own[place], claim.comparisons[place])
 
 
 def main() -> None:
@@ -336,7 +345,7 @@ def main() -> None:
         above, below = int((own[:, 3] > 0).sum()), int((own[:, 4] < 0).sum())
         print(f"{claim.statement}  {claim.text}: {said}; of {len(own)} together {above} above 0, {below} below")
         for comparison, found in zip(claim.comparisons, own, strict=True) if len(own) <= 9 else []:
-            print(f"      {comparison.score:15} {text(found, comparison.threshold)}")
+            print(f"      {comparison.score:15} {text(found, comparison)}")
         if len(own) > 9:
             print(f"      {'the least':15} {deciding(name, is_fair)}")
 
