@@ -12,6 +12,7 @@ from matchkernel.model.kernel_view import raw_encodings, receptive_field
 from matchkernel.plots.canvas import BLACK, BLUE, GRAY, GREEN, ORANGE, new_figure, save_png
 from matchkernel.runtime.config import DescriptorConfig
 from matchkernel.runtime.positions import coordinates, feature_map, fourier_coefficients, position_codes, positions
+from matchkernel.storage.files import check_output
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,6 +29,7 @@ PIPELINE = (
 
 def conventions_picture(path: str | Path) -> None:
     """Write the picture of docs/conventions.md."""
+    check_output(path, suffixes=(".png",))
     figure = new_figure(14, 8.6)
     panels = figure.subplots(2, 3).flat
     for draw in (_draw_pixels, _draw_grid, _draw_receptive_field, _draw_order, _draw_gray, _draw_pipeline):

@@ -116,7 +116,7 @@ def resolved(path: str | Path) -> Path:
     """The absolute path without symbolic links; a FileError if the working directory was deleted."""
     try:
         return Path(path).resolve()
-    except (OSError, RuntimeError) as error:  # RuntimeError: symbolic links in a circle
+    except (OSError, RuntimeError, ValueError) as error:  # links in a circle; characters that no file name can have
         reason = "the working directory was deleted" if isinstance(error, FileNotFoundError) else error
         raise FileError(f"{path}: cannot be found ({reason})") from None
 
@@ -140,19 +140,23 @@ def replacing(target: str | Path) -> Iterator[Path]:
                 os.fsync(written.fileno())
             part.replace(target)
         finally:
-            with suppress(OSError):
+            with suppress(OSError, UnicodeError):
                 part.unlink()
 
 
 @contextmanager
 def write_errors(target: Path, note: str = "") -> Iterator[None]:
-    """Turn an OSError into a WriteError that names the file that could not be written, with a note."""
+    """Turn an OSError into a WriteError that names the file that could not be written, with a note.
+
+    A UnicodeEncodeError, too, of a name that is not one in the encoding of the file system.
+    """
     try:
         yield
-    except OSError as error:
+    except (OSError, UnicodeEncodeError) as error:
         if isinstance(error, MatchKernelError):
             raise
-        raise WriteError(f"{target}: could not be written ({error.strerror or error}){note}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise WriteError(f"{target}: could not be written ({reason}){note}") from error
 
 
 @contextmanager

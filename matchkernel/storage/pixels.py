@@ -108,12 +108,14 @@ def _as_bytes(image: np.ndarray) -> np.ndarray:
     if pixels.dtype.kind == "f":
         with np.errstate(over="ignore", invalid="ignore"):
             pixels = np.rint(pixels * np.float32(255))
-        if not (pixels.min() >= 0 and pixels.max() <= 255):  # also NaN
+        if not np.isfinite(pixels).all():
+            raise ArgumentError("pixels must be finite; some are NaN or infinite")
+        if pixels.min() < 0 or pixels.max() > 255:
             raise ArgumentError(
                 f"pixels that are {image.dtype} must be from 0 to 1, found {image.min():.4g} to {image.max():.4g}; "
                 "divide them by their maximum, or convert 0 to 255 to uint8"
             )
-    elif pixels.dtype == np.uint16:
+    elif pixels.dtype.newbyteorder("=") == np.uint16:
         pixels = pixels >> 8
     elif pixels.dtype != np.uint8:
         raise ArgumentTypeError(

@@ -69,6 +69,7 @@ plot maps patch.png absent.png -o x.png --model seed0.safetensors
 plot maps photos/0.png -o x.png --model seed0.safetensors               # a second one is missing
 plot maps bad/words.jpg -o x.png --model seed0.safetensors
 plot maps strip.png -o strip.png --model seed0.safetensors
+plot conventions -o x.pdf
 plot overview patches.npy -o x.png --model fc
 plot overview patches.npy -o x.png --patch 99
 plot overview patches.npy -o x.png --patch 4                            # constant

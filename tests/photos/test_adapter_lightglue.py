@@ -95,6 +95,8 @@ def test_our_local_feature_is_what_kornia_expects(features):
     np.testing.assert_allclose(frames_from_lafs(lafs[0]).centers, features.keypoints, atol=1e-4)
     assert not KF.laf_is_filled(lafs)[1].any()  # no keypoints in an image of one gray value
     assert KF.laf_is_filled(lafs)[0].all()
+    with refuses(ArgumentError):
+        LocalFeature("tiny")(as_batch(IMAGE)[0])
     mask = torch.zeros(1, 1, *IMAGE.shape)
     mask[..., :80] = 1
     left, _, _ = LocalFeature("tiny", keypoints=60)(as_batch(IMAGE), mask)

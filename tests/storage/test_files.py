@@ -68,6 +68,7 @@ def test_places_that_cannot_be_written(tmp_path):
         "file/b/a.txt": FileError,
         "a" * 256: WriteError,
         f"{'b' * 256}/a.txt": WriteError,
+        "no name on this file system \ud800": FileError,
     }.items():
         with refuses(error):
             write_to(tmp_path / name)

@@ -77,7 +77,7 @@ def test_arrays_and_tensors_of_all_types_are_the_same_picture(pixels, tmp_path):
     expected, colours = read_gray(tmp_path / "a.png"), read_colour(tmp_path / "a.png")
     arrays = [pixels, pixels.astype(np.uint16) << 8, pixels / 255, (pixels / 255).astype(np.float32)]
     forms = [*arrays, *(channels_first(array) if array.ndim == 3 else torch.from_numpy(array) for array in arrays)]
-    forms += [pixels[::-1].copy()[::-1], forms[-1].half(), forms[-1].clone().requires_grad_()]
+    forms += [pixels[::-1].copy()[::-1], arrays[1].astype(">u2"), forms[-1].half(), forms[-1].clone().requires_grad_()]
     if pixels.ndim == 2:
         forms += [pixels[..., None], torch.from_numpy(pixels)[None]]
     for form in forms:

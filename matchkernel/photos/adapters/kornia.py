@@ -124,6 +124,8 @@ class LocalFeature(torch.nn.Module):
             LAFs (B, N, 2, 3), responses (B, N) and descriptors (B, N, D) on the images' device. N is the largest number
             of keypoints among the images; in the other images, the slots that are left are zeros.
         """
+        if img.ndim != 4:
+            raise ArgumentError(f"images must be (B, 1 or 3, H, W), got {tuple(img.shape)}; one alone is img[None]")
         found = []
         for number, image in enumerate(img):
             gray = as_gray(image)
