@@ -12,6 +12,7 @@ from matchkernel.cli import options
 from matchkernel.cli.console import progress_bar, say
 from matchkernel.collection.reconstruct_settings import ReconstructSettings
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
+from matchkernel.storage.settings import with_options
 
 if TYPE_CHECKING:
     from matchkernel.collection.reconstruct import Summary
@@ -21,6 +22,7 @@ SHOWN_REASONS = 100
 
 @options.with_settings
 def colmap(
+    context: typer.Context,
     images: Annotated[Path, typer.Argument(help="folder of images, of one scene or of several")],
     out: Annotated[
         Path,
@@ -33,7 +35,7 @@ def colmap(
     only: options.Only = None,
     listed: options.Listed = None,
     features: Annotated[
-        Path | None, typer.Option(help="folder of features that `extract` made; settings not given are theirs")
+        Path | None, typer.Option(help="features that `extract` made; model and settings not given are theirs")
     ] = None,
     masks: options.Masks = None,
     undistort: Annotated[
@@ -45,7 +47,8 @@ def colmap(
     from matchkernel.collection.reconstruct import reconstruct
     from matchkernel.storage.photo_folders import photos_in
 
-    describer = model.open()
+    given = options.given_options(context)
+    describer = (model if features is None else _model_of(features, model, given)).open()
     count = len(photos_in(images, only=only or (), listed=listed, without=masks).paths)
     pool, label = compute.open(count, model.device)
     start = time.monotonic()
@@ -58,6 +61,7 @@ def colmap(
             only=only or (),
             listed=listed,
             features=features,
+            given=given,
             masks=masks,
             undistort=undistort,
             workers=pool,
@@ -68,6 +72,19 @@ def colmap(
     if as_json:
         print(json.dumps({**asdict(found), "on": label, **rate}))
     _say_summary(found, f"({describer.label}) -> {out}")
+
+
+def _model_of(features: Path, model: options.ModelOptions, given: list[str]) -> options.ModelOptions:
+    """The model and the engine that made features, as far as they are not given."""
+    from matchkernel.collection.given_features import model_of_features
+
+    made_by = model_of_features(features)
+    if {"model", "untrained"}.intersection(given) and model.model != made_by.get("model"):
+        return model
+    found = with_options(model, {name: value for name, value in made_by.items() if name not in given})
+    if found != model:
+        say(f"with the model of {features}: {', '.join(made_by.values())}")
+    return found
 
 
 def _say_summary(found: "Summary", rest: str) -> None:

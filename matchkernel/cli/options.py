@@ -95,6 +95,12 @@ class WorkerOptions:
         return workers, workers.label if workers else "local"
 
 
+def given_options(context: typer.Context) -> list[str]:
+    """The options on the command line, even those that repeat the default, by the names of their arguments."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+
+
 def weight_files(*models: str) -> list[Path]:
     """The models that are given as files, which no output may replace; a folder may have the name of a model."""
     return [Path(model) for model in models if os.path.isfile(model)]  # noqa: PTH113 - False for a name too long

@@ -62,8 +62,8 @@ def pairs(
     wants_top = sources != Sources() or not (exhaustive or sequential or files)
     choice = PairChoice(exhaustive, top or (TOP if wants_top else 0), sequential or 0, files)
     extracted = open_features(source) if has_features(source) else None
-    if extracted is not None and (given := _given_for_photos(context)):
-        raise ArgumentError(f"{source}: holds features already: {', '.join(given)} can only be given with photos")
+    if extracted is not None and (given := FOR_PHOTOS.intersection(options.given_options(context))):
+        raise ArgumentError(f"{source}: holds features already; only for photos: --{', --'.join(sorted(given))}")
     for path in files:
         read_pairs(path, names)  # refuses other images before anything is extracted
     skipped: dict[str, str] = {}
@@ -93,12 +93,6 @@ def _check(out: Path, search: str, *inputs: Path) -> None:
     chosen_search(search, 0)
     if is_h5(out):
         raise ArgumentError(f"{out}: pairs are text; choose another name, such as {out.stem}.txt")
-
-
-def _given_for_photos(context: typer.Context) -> list[str]:
-    """The options on the command line about extracting features, even those that repeat the default."""
-    sources = {name: context.get_parameter_source(name) for name in context.params if name in FOR_PHOTOS}
-    return [f"--{name}" for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
 
 
 @contextmanager

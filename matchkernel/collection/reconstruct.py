@@ -84,6 +84,7 @@ def reconstruct(
     only: Sequence[str] = (),
     listed: str | Path | None = None,
     features: str | Path | None = None,
+    given: Collection[str] = (),
     masks: str | Path | None = None,
     engine: str = "auto",
     undistort: bool = False,
@@ -113,6 +114,7 @@ def reconstruct(
         listed: file of the names to take.
         features: folder of features that were extracted before; settings of the detector and of the storage that are
             left at their defaults are those of these features.
+        given: names of settings that are not those of the features, even if they have their defaults: `keypoints`.
         masks: folder of `<name>.png`, in COLMAP's way: no keypoints where it is 0; an image may have none.
         engine: what computes the descriptors: "auto", "torch", "onnx", "onnx-int8", "cuda-half" or an .onnx file.
         undistort: also write `<workspace>/undistorted`, which trainers of Gaussian splats read: photos without
@@ -130,7 +132,7 @@ def reconstruct(
         Path(images),
         Path(workspace),
         open_describer(model, engine=engine),
-        settings_of_features(features, settings or ReconstructSettings(), say),
+        settings_of_features(features, settings or ReconstructSettings(), say, given),
         None if masks is None else Path(masks),
         workers,
         say,
@@ -180,9 +182,9 @@ def _reconstruct(
         finished.check(job)
     if finished is not None and finished.is_made_from(inputs, skipped):
         return finished.unchanged(job)
-    given = given_features(features, job.describer, job.settings, digests, job.say)
+    reused = given_features(features, job.describer, job.settings, digests, job.masks, job.say)
     with resumable_build(job.workspace, job.recorded, replaces=finished is not None) as build:
-        _reuse(job, build.folder, digests, finished, given)
+        _reuse(job, build.folder, digests, finished, reused)
         skipped |= _extract(job, build.folder, digests)
         pairs, unmatched = _match(job, build.folder, choice, [name for name in digests if name not in skipped], skipped)
         skipped |= unmatched

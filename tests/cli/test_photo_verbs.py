@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from commands import good, refused, run
+from helpers import on_each_colmap
 from made_images import save, texture, turned, write_bad_images, write_odd_images
 
 import matchkernel
@@ -222,6 +223,20 @@ def test_match_pairs_matches_counts_and_keeps(photos):
     assert run("match-pairs", "f.h5", "other.txt", "-o", "new.h5").exit_code == 2
     Path("spaced.txt").write_text("0.png\ta b.png\n0.png\tc d.png\n")  # names that a list for COLMAP cannot hold
     assert "'c d.png'" in refused("match-pairs", "f.h5", "spaced.txt", "-o", "new.txt")
+
+
+@on_each_colmap
+def test_colmap_takes_over_how_features_were_made_except_what_is_given(rendered, tmp_path, monkeypatch):
+    """Also a number that is given and is the default."""
+    monkeypatch.chdir(tmp_path)
+    good("extract", rendered / "images", "-o", "f", "--model", "rootsift", "--keypoints", 500)
+    words = ("colmap", rendered / "images", "-o", "ws", "--features", "f")
+    for options in (("--keypoints", 8192), ("--model", "light-wide"), ("--engine", "torch")):
+        assert run(*words, *options).exit_code == 2
+        assert not list(Path().glob("ws*"))
+    good(*words)
+    made = json.loads(Path("ws/summary.json").read_text())["settings"]
+    assert (made["model"], made["detector"]["keypoints"]) == ("rootsift", 500)
 
 
 def test_explore_saves_a_page_and_asks_before_it_replaces_one(tmp_path, photos_cc0):

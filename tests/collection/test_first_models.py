@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import needs_colmap, on_each_colmap
+from helpers import needs_colmap, on_each_colmap, refuses
 from hypothesis import given
 from hypothesis import strategies as st
 from made_collection import SETTINGS
@@ -15,14 +15,14 @@ from PIL import Image
 from PIL.TiffImagePlugin import IFDRational
 
 from matchkernel.collection.extract import extract_images
-from matchkernel.collection.given_features import settings_of_features
+from matchkernel.collection.given_features import model_of_features, settings_of_features
 from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
 from matchkernel.colmap.focal_lengths import read_focal_length
 from matchkernel.colmap.georeference import read_gps, write_gps
 from matchkernel.colmap.installed import find_colmap
 from matchkernel.colmap.model import read_reconstruction
 from matchkernel.colmap.program import Colmap
-from matchkernel.errors import MissingExtraError
+from matchkernel.errors import ArgumentError, MissingExtraError
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.extract import open_describer
 from matchkernel.storage.work import offscreen
@@ -55,7 +55,7 @@ def test_features_and_pairs_made_before_give_the_model_of_the_plain_command(work
     extract_images(images, tmp_path / "features", open_describer("rootsift"), SETTINGS.detector, store="float16")
     said = []
     found = reconstruct(scene, tmp_path / "ws", "rootsift", features=tmp_path / "features", say=said.append)
-    assert said[0] == f"with the settings of {tmp_path / 'features'}: keypoints 500, contrast 0.01"
+    assert said[0] == f"with the settings of {tmp_path / 'features'}: keypoints 500, contrast 0.01, store float16"
     assert f"taking features of 6 of 6 photos from {tmp_path / 'features'}" in said
     assert found.registered == 6
     assert found.points == pytest.approx(workspace[1].points, rel=0.1)
@@ -72,8 +72,40 @@ def test_settings_that_are_given_are_not_those_of_the_features(photos_cc0, tmp_p
         tmp_path / "f", ReconstructSettings(Detector(keypoints=77, contrast=0.02)), said.append
     )
     assert (found.detector.keypoints, found.detector.contrast, found.detector.edge) == (77, 0.01, 9.0)
+    same = settings_of_features(tmp_path / "f", ReconstructSettings(), said.append, ["keypoints", "contrast"])
+    assert (same.detector.keypoints, same.detector.contrast, same.detector.edge) == (8192, 0.02, 9.0)
     (tmp_path / "f" / "005.jpg.npz").write_bytes(b"broken")
     assert settings_of_features(tmp_path / "f", ReconstructSettings(), said.append) == ReconstructSettings()
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "found"),
+    [
+        ("rootsift", {}, {"model": "rootsift"}),
+        ("tiny", {"engine": "torch"}, {"model": "tiny", "engine": "torch"}),
+        ("sum", {"untrained": True}, {}),  # not in the package
+    ],
+)
+def test_the_model_of_features_is_known_if_it_is_in_the_package(model, options, found, photos_cc0, tmp_path):
+    images = {"005.jpg": photos_cc0 / "images" / "005.jpg"}
+    extract_images(images, tmp_path / "f", open_describer(model, **options), Detector(keypoints=50))
+    assert model_of_features(tmp_path / "f") == found
+    (tmp_path / "f" / "005.jpg.npz").write_bytes(b"broken")
+    assert model_of_features(tmp_path / "f") == {}
+
+
+@on_each_colmap
+def test_features_made_with_masks_are_taken_with_masks_only(scene, tmp_path):
+    masks, said = tmp_path / "masks", []
+    masks.mkdir()
+    Image.new("L", (400, 300), 255).save(masks / "001.png.png")
+    images = {path.name: path for path in scene.iterdir()}
+    extract_images(images, tmp_path / "f", open_describer("rootsift"), SETTINGS.detector, masks=masks)
+    with refuses(ArgumentError):
+        reconstruct(scene, tmp_path / "ws", "rootsift", features=tmp_path / "f")
+    assert not list(tmp_path.glob("ws*"))
+    reconstruct(scene, tmp_path / "ws", "rootsift", features=tmp_path / "f", masks=masks, say=said.append)
+    assert f"taking features of 6 of 6 photos from {tmp_path / 'f'}" in said
 
 
 @on_each_colmap
