@@ -161,10 +161,15 @@ def _natural(name: str) -> list[tuple[int, int | str]]:
 
 
 def has_features(path: Path) -> bool:
-    """True if the path holds features rather than photos: other .npz files, such as calibrations, are none."""
-    return is_h5(path) or (
-        path.is_dir() and any(_is_of_features(path / f"{name}{NPZ_SUFFIX}") for name in npz_names(path))
-    )
+    """True if the path holds features rather than photos: other .npz files, such as calibrations, are none.
+
+    If it has a folder of features among its photos, the photos are meant.
+    """
+    if is_h5(path) or not path.is_dir():
+        return is_h5(path)
+    names, photos = npz_names(path), photos_in(path).paths
+    meant = (name for name in names if not photos or name in photos or "/" not in name)
+    return any(_is_of_features(path / f"{name}{NPZ_SUFFIX}") for name in meant)
 
 
 def _is_of_features(path: Path) -> bool:

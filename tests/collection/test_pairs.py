@@ -6,10 +6,11 @@ import pytest
 from helpers import refuses
 from hypothesis import given
 from hypothesis import strategies as st
-from made_collection import write_photos
+from made_collection import DETECTOR, find_images, write_photos
 
 from matchkernel.collection import pairs as choosing
 from matchkernel.collection.choice import PairChoice, parse_choice
+from matchkernel.collection.extract import extract_images
 from matchkernel.collection.pairs import (
     Sources,
     all_pairs,
@@ -22,6 +23,7 @@ from matchkernel.collection.pairs import (
 )
 from matchkernel.colmap.model import Reconstruction, RegisteredImage
 from matchkernel.errors import ArgumentError, FileError
+from matchkernel.photos.extract import open_describer
 from matchkernel.photos.files import read_global_descriptors, unique_pairs
 
 NAMES = ["a", "b", "c", "d"]
@@ -164,3 +166,21 @@ def test_a_calibration_among_photos_does_not_make_them_features(tmp_path):
     np.savez(tmp_path / "photos" / "calibration.npz", K=np.eye(3))
     assert not has_features(tmp_path / "photos")
     assert names_at(tmp_path / "photos") == ["00.png", "01.png", "02.png"]
+
+
+@pytest.mark.parametrize("place", ["photos", "photos/left"])
+def test_photos_are_meant_where_their_features_lie_in_a_folder_among_them(place, tmp_path):
+    write_photos(tmp_path / place, 2)
+    images = find_images([tmp_path / "photos"])
+    extract_images(images, tmp_path / "photos" / "features", open_describer("sift"), DETECTOR)
+    assert names_at(tmp_path / "photos") == names_at(tmp_path / "photos" / "features") == list(images)
+
+
+def test_features_beside_their_photos_and_features_with_a_picture_among_them_are_features(tmp_path):
+    images = write_photos(tmp_path / "photos", 3)
+    for place in ("photos", "features"):
+        extract_images(images, tmp_path / place, open_describer("sift"), DETECTOR)
+    images["00.png"].rename(tmp_path / "features" / "picture.png")
+    for place in ("photos", "features"):
+        assert has_features(tmp_path / place)
+        assert names_at(tmp_path / place) == ["00.png", "01.png", "02.png"]
