@@ -7,7 +7,7 @@ Pairs are matched in blocks that share images. The matches of a block are writte
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
@@ -101,8 +101,9 @@ def match_pairs(
     """Match pairs of images and write the matches; with a geometry, those that agree on it.
 
     Blocks of pairs are collected in `<out>.parts`, where an interrupted run resumes, and written to the files at the
-    end. An .h5 that exists is added to: pairs that it has from the same features and settings are kept. The files are
-    the same, byte for byte, whichever workers made them.
+    end. An .h5 that exists is added to: pairs that it has from the same features and settings are kept, and those of
+    earlier features that cannot be matched any more are removed. The files are the same, byte for byte, whichever
+    workers made them.
 
     Args:
         features: folder of .npz files or features.h5.
@@ -128,11 +129,15 @@ def match_pairs(
         blocks, failed = _match_blocks(
             matcher, left, workers, say, lambda done, _: progress(len(kept) + done, len(tasks))
         )
+        skipped |= failed
+        stale = _stale(h5, wanted, tasks, kept, skipped)
+        if stale:
+            say(f"{h5}: pairs of earlier features removed: {len(stale)}")
         with stage("write"):
-            _write(blocks, targets, tasks, chosen)
+            _write(blocks, targets, tasks, chosen, stale)
     new, old = (sum(one.pairs for one in blocks if one.is_new is is_new) for is_new in (True, False))
     matches = sum(one.matches for one in blocks) + sum(kept.values())
-    return MatchedPairs(len(wanted), new, old + len(kept), matches, {**skipped, **failed})
+    return MatchedPairs(len(wanted), new, old + len(kept), matches, skipped)
 
 
 def _check_targets(targets: Sequence[Path], files: FeatureFiles, pairs: Sequence[Pair]) -> None:
@@ -235,6 +240,17 @@ def _kept(h5: Path | None, tasks: Sequence[PairTask], settings: MatchSettings) -
         raise ArgumentError(f"{h5}: its matches {how}; choose another place")
     keys = {task.key for task in tasks}
     return {key: count for key, count in found.values() if key in keys}
+
+
+def _stale(
+    h5: Path | None, pairs: Sequence[Pair], tasks: Sequence[PairTask], kept: Collection[str], skipped: Collection[str]
+) -> list[Pair]:
+    """The pairs that an .h5 has from earlier features and that could not be matched now."""
+    if h5 is None or not h5.exists():
+        return []
+    valid = {(task.a, task.b) for task in tasks if task.key in kept}
+    unmatched = [(a, b) for a, b in pairs if (a, b) not in valid and not {a, b, f"{a} {b}"}.isdisjoint(skipped)]
+    return list(recorded_matches(h5, [*unmatched, *(pair[::-1] for pair in unmatched)])[1])
 
 
 def _match_blocks(
@@ -364,16 +380,20 @@ def load_block(path: Path) -> tuple[list[FoundPair], dict[str, str]]:
 
 
 def _write(
-    blocks: Sequence[MatchedBlock], targets: Sequence[Path], tasks: Sequence[PairTask], settings: MatchSettings
+    blocks: Sequence[MatchedBlock],
+    targets: Sequence[Path],
+    tasks: Sequence[PairTask],
+    settings: MatchSettings,
+    stale: Sequence[Pair],
 ) -> None:
-    """Write the matches of all pairs; one block at a time is in memory."""
+    """Write the matches of all pairs, without those that are stale; one block at a time is in memory."""
     found = (one for block in blocks for one in load_block(block.path)[0])
     keys = {(task.a, task.b): task.key for task in tasks}
     h5 = next((path for path in targets if is_h5(path)), None)
     text = next((path for path in targets if not is_h5(path)), None)
-    if h5 is not None and (blocks or not h5.exists()):
+    if h5 is not None and (blocks or stale or not h5.exists()):
         pairs = ((replace(one, key=keys[one.names]), size) for one, size in found)
-        write_matches(h5, pairs, json.dumps(_recorded(settings), sort_keys=True))
+        write_matches(h5, pairs, json.dumps(_recorded(settings), sort_keys=True), removed=stale)
     if text is not None and h5 is None:
         write_match_list(text, ((*one.names, one.indices) for one, _ in found))
     elif text is not None and h5 is not None:  # which may have had pairs before

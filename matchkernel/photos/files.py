@@ -244,7 +244,13 @@ class PairMatches:
     key: str = ""
 
 
-def write_matches(path: str | Path, pairs: Iterable[tuple[PairMatches, int]], facts: str | None = None) -> None:
+def write_matches(
+    path: str | Path,
+    pairs: Iterable[tuple[PairMatches, int]],
+    facts: str | None = None,
+    *,
+    removed: Iterable[Pair] = (),
+) -> None:
     """Add or replace matches in a matches.h5, all of them or none.
 
     `matches0` is int16 as in hloc; if an index exceeds 32,767 it is int32, which hloc can read as well (its own writer
@@ -254,6 +260,7 @@ def write_matches(path: str | Path, pairs: Iterable[tuple[PairMatches, int]], fa
         path: the file; created if it does not exist.
         pairs: matches, and the number of keypoints of image A.
         facts: how all matches of the file were computed, stored as an attribute if it is given.
+        removed: pairs whose matches are deleted; the names in the order of the file.
 
     Example:
         >>> import numpy as np
@@ -267,6 +274,8 @@ def write_matches(path: str | Path, pairs: Iterable[tuple[PairMatches, int]], fa
     with _update(path) as file:
         if facts is not None:
             _write_text(file, facts)
+        for pair in removed:
+            del file[pair_key(*pair)]
         for matches, count in pairs:
             matches0, scores0 = _one_row_per_keypoint(matches, count)
             for names in (matches.names, matches.names[::-1]):

@@ -125,6 +125,30 @@ def test_pairs_of_features_that_were_edited_are_matched_again(kind, tmp_path):
     assert (found.indices == read_matches(tmp_path / "new.h5", *pairs[0]).indices).all()
 
 
+@pytest.mark.parametrize("kind", ["features.h5", "rows"])
+def test_matches_of_features_that_are_gone_or_damaged_are_removed(kind, tmp_path):
+    """Also where a pair is listed the other way round; pairs that are not listed are left alone."""
+    place, pairs = write_made_features(tmp_path, 4, kind)
+    out, said = [tmp_path / "m.h5", tmp_path / "m.txt"], []
+    match_pairs(place, pairs, out, SETTINGS)
+    gone, unlisted = "03.png", ("02.png", "03.png")
+    if kind == "rows":
+        (place / f"{gone}.npz").write_bytes(b"PK broken")
+    else:
+        with h5py.File(place, "a") as file:
+            del file[gone]
+    listed = [pair[::-1] if gone in pair else pair for pair in pairs if pair != unlisted]
+    for removed in (2, 0):
+        said.clear()
+        report = match_pairs(place, listed, out, SETTINGS, say=said.append)
+        assert (report.kept, list(report.skipped)) == (3, [gone])
+        told = [f"{out[0]}: pairs of earlier features removed: {removed}"] if removed else []
+        assert [line for line in said if "removed" in line] == told
+    left = recorded_matches(out[0], pairs)[1]
+    assert [pair for pair in pairs if gone not in pair or pair == unlisted] == list(left)
+    assert gone not in out[1].read_text()
+
+
 def test_features_that_were_damaged_and_repaired_are_used_by_the_run_that_resumes(tmp_path, monkeypatch):
     place, pairs = write_made_features(tmp_path, 3, "rows")
     broken = place / f"{pairs[-1][1]}.npz"
