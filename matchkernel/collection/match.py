@@ -43,7 +43,7 @@ from matchkernel.storage.arrays import read_npz
 from matchkernel.storage.files import check_output, key_of, remove_leftovers_of, replacing
 from matchkernel.storage.folders import shards_of
 from matchkernel.storage.pool import Failure, Run, Work, Workers
-from matchkernel.storage.settings import first_difference
+from matchkernel.storage.settings import describe_differences
 from matchkernel.storage.work import Progress, Say, stage
 
 MATCH_SUFFIXES = (".h5", ".hdf5", ".txt")
@@ -52,6 +52,7 @@ FACTS_AT_A_TIME = 1000  # images whose settings are in memory
 CACHE = 200_000_000  # bytes of features that a worker keeps: those of a block with 4,000 keypoints per image
 MATCHING = 300_000_000  # bytes: tiles of distances, a model that is fitted
 MEMORY = LIBRARIES + CACHE + MATCHING  # of a worker, unless an image has far more than 100,000 keypoints
+CONTEXT = "context"  # key of the digests of a context matcher in what is recorded
 ARRAYS = ("counts", "sizes", "indices", "scores", "facts")
 FoundPair = tuple[PairMatches, int]  # and the number of keypoints of A; scores are (1 + the cosine of descriptors) / 2
 
@@ -159,7 +160,7 @@ def _check_targets(targets: Sequence[Path], files: FeatureFiles, pairs: Sequence
 def _recorded(settings: MatchSettings) -> dict[str, Any]:
     """The settings that determine the matches of given features, as JSON values."""
     chosen = {name: value for name, value in asdict(settings).items() if name != "detector"}
-    own = {"context": matcher_digests(settings.filter.weights)} if settings.filter.kind == "context" else {}
+    own = {CONTEXT: matcher_digests(settings.filter.weights)} if settings.filter.kind == "context" else {}
     return {**chosen, "filter": str(settings.filter), **own}
 
 
@@ -233,11 +234,12 @@ def _kept(h5: Path | None, tasks: Sequence[PairTask], settings: MatchSettings) -
         before = dict(json.loads(text or "{}"))
     except ValueError:
         before = {}
-    differs = first_difference(before, _recorded(settings))
-    if differs is not None:
-        name, then, now = differs
-        how = f"were made with {name} {then!r}, now {now!r}" if name in before else "were made by another program"
-        raise ArgumentError(f"{h5}: its matches {how}; choose another place")
+    now = _recorded(settings)
+    readable = ({name: value for name, value in facts.items() if name != CONTEXT} for facts in (before, now))
+    differences = describe_differences(*readable) or describe_differences(before, now)
+    if differences:
+        how = differences if before else "made by another program"
+        raise ArgumentError(f"{h5}: its matches were {how}; choose another place")
     keys = {task.key for task in tasks}
     return {key: count for key, count in found.values() if key in keys}
 

@@ -338,9 +338,8 @@ def test_a_file_of_matches_records_which_matcher_made_them(tmp_path):
     network.save(tmp_path / "own.safetensors")
     pairs, out = [("left.png", "right.png")], [tmp_path / "m.h5"]
 
-    def run():
-        settings = MatchSettings(geometry="none", filter=f"context:{tmp_path}/own.safetensors")
-        return match_pairs(tmp_path / "rows", pairs, out, settings)
+    def run(kept=f"context:{tmp_path}/own.safetensors"):
+        return match_pairs(tmp_path / "rows", pairs, out, MatchSettings(geometry="none", filter=kept))
 
     assert run().done == run().kept == 1
     recorded = json.loads(recorded_matches(out[0], pairs)[0])
@@ -351,4 +350,7 @@ def test_a_file_of_matches_records_which_matcher_made_them(tmp_path):
     before = out[0].read_bytes()
     with refuses(ArgumentError):
         run()
+    for kept in ("ratio", "none"):
+        with pytest.raises(ArgumentError, match=f": its matches were made with filter 'context.*', now '{kept}'; "):
+            run(kept)
     assert out[0].read_bytes() == before
