@@ -84,7 +84,7 @@ def labels_of(results: Sequence[Mapping[str, Any]]) -> list[str]:
     for result, estimator in zip(results, estimators, strict=True):
         parts = [result["descriptor"]]
         if "keypoints" in varying:
-            parts.append(f"{result['keypoints']:,} keypoints")
+            parts.append(keypoints_text(result["keypoints"]))
         if "filter" in varying:
             parts.append(result["filter"])
         if len(set(estimators)) > 1:
@@ -99,6 +99,11 @@ def labels_of(results: Sequence[Mapping[str, Any]]) -> list[str]:
                 parts.append(f"no {key}" if value is None else f"{key} {str(value)[:12]}")
         labels.append(", ".join(parts))
     return labels
+
+
+def keypoints_text(most: int) -> str:
+    """How many keypoints of a photo are used: at most so many, or all if it is 0."""
+    return f"{most:,} keypoints" if most else "all keypoints"
 
 
 def short_licence(result: Mapping[str, Any]) -> str:

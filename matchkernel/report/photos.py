@@ -5,7 +5,7 @@ from typing import Any
 
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.photos.scores import SCORES, difference, mean_of, pairs_with
-from matchkernel.evaluation.tables import HEADINGS, SHOWN, labels_of, short_licence
+from matchkernel.evaluation.tables import HEADINGS, SHOWN, keypoints_text, labels_of, short_licence
 from matchkernel.evaluation.uncertainty import too_few
 from matchkernel.plots.scores import ReportedMethod
 from matchkernel.report.blocks import NOTHING, Block, Scatter, Section, TextTable, bold_best
@@ -76,10 +76,14 @@ def _setup(kind: str, results: Mapping[str, Mapping[str, Any]]) -> str:
     scenes = scenes_of(kind, results)
     pairs = pairs_with(next(iter(results.values())), SHOWN[kind])
     shared = [f"{counted(pairs, 'pair')} of photos in {listed(list(scenes))}"]
-    for key, say in (("keypoints", "at most {:,} keypoints per photo"), ("filter", "matches kept by: {}")):
+    for key, say in (("keypoints", _most_keypoints), ("filter", "matches kept by: {}".format)):
         values = {result[key] for result in results.values()}
-        shared += [say.format(value) for value in values if len(values) == 1]
+        shared += [say(value) for value in values if len(values) == 1]
     return f"{POSE * (kind == 'poses')}{'; '.join(shared)}."
+
+
+def _most_keypoints(most: int) -> str:
+    return f"at most {keypoints_text(most)} per photo" if most else "all keypoints of a photo"
 
 
 def _blocks(kind: str, results: Mapping[str, Mapping[str, Any]]) -> list[Block]:

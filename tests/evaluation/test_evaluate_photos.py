@@ -213,8 +213,10 @@ def test_true_matches_from_files_give_the_true_cameras(scene, rendered, tmp_path
         )
     write_matches(tmp_path / "matches.h5", pairs)
     text = f"hloc:{features},{tmp_path / 'matches.h5'}"
-    (found,) = evaluate_photos([scene], [MethodSpec(text, Detector(), "ratio")], ONCE)
-    assert found["filter"] == "none"
+    specs, said = [MethodSpec(text, Detector(keypoints), "ratio") for keypoints in (5, 7)], []
+    (found,) = evaluate_photos([scene], specs, ONCE, say=said.append)  # the file has its matches: of all keypoints
+    assert (found["filter"], found["keypoints"], file_name(found).split("-")[2:4]) == ("none", 0, ["0", "none"])
+    assert all(line.endswith("for hloc:features.h5,matches.h5, all keypoints, none") for line in said)
     assert found["licence"] == "not stated"
     for row, (given, _) in zip(found["scenes"]["planes"]["pairs"], pairs, strict=True):
         assert row["matches"] == len(given.indices)

@@ -231,6 +231,8 @@ def test_notes_are_about_what_is_on_the_page(tmp_path):
     assert on_photos.sections[0].note.endswith(
         "37 pairs of photos in castle; at most 9 keypoints per photo; matches kept by: ratio."
     )
+    without_limit = gathered(tmp_path / "all", photos("a", errors(0), keypoints=0))
+    assert "; all keypoints of a photo; " in without_limit.sections[0].note
 
 
 def test_where_the_figures_come_from_is_folded_and_has_a_link(page):

@@ -22,6 +22,7 @@ from matchkernel.evaluation.photos.poses import PoseError, score_pose
 from matchkernel.evaluation.photos.scenes import EvaluationScene, PoseCamera
 from matchkernel.evaluation.photos.scores import summary
 from matchkernel.evaluation.results import FORMAT, CheckPlans
+from matchkernel.evaluation.tables import keypoints_text
 from matchkernel.geometry.epipolar import Estimator
 from matchkernel.geometry.two_view import corner_error
 from matchkernel.photos.features import Features, Matches, load_features, save_features
@@ -85,7 +86,7 @@ def evaluate_photos(
         twice = next(name for name in names if names.count(name) > 1)
         raise ArgumentError(f"two scenes have an image {twice}; with features from a file, score one scene at a time")
     chosen: dict[str, MethodSpec] = {}
-    for spec in specs:  # a method with a matcher of its own ignores the filter: with several filters it is scored once
+    for spec in specs:  # a method that ignores the filter or the budget is scored once, though several are given
         method = spec.open()
         chosen.setdefault(json_digest([method.name, method.settings]), spec)
     plans = [_plan(spec, scenes, protocol) for spec in chosen.values()]
@@ -93,7 +94,7 @@ def evaluate_photos(
     results, pairs = [], sum(len(scene.pairs) for scene in scenes)
     with _folder(work) as folder, _runner(workers, threads_each) as run:
         for spec, plan in zip(chosen.values(), plans, strict=True):
-            label = f"{plan['descriptor']}, {spec.detector.keypoints} keypoints, {spec.filter}"
+            label = f"{plan['descriptor']}, {keypoints_text(plan['keypoints'])}, {plan['filter']}"
             say(f"extracting from the {len(names)} images of these {pairs} pairs for {label}")
             files, per_image = _extract(spec, scenes, folder, run, progress)
             say(f"matching {pairs} pairs for {label}")
@@ -113,7 +114,7 @@ def _plan(spec: MethodSpec, scenes: Sequence[EvaluationScene], protocol: Protoco
         "kind": "photos",
         "descriptor": method.name,
         "licence": method.licence,
-        "keypoints": spec.detector.keypoints,
+        "keypoints": method.settings["keypoints"],
         "filter": method.settings["filter"],
         "engine": method.settings.get(ENGINE, TORCH),
         "settings": json.loads(json.dumps(method.settings)),
