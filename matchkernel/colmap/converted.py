@@ -29,6 +29,7 @@ def readable_photos(
         if name in unreadable or (jpeg.name != Path(name).name and jpeg.exists()):
             named[name] = jpeg_name(name)
             if not jpeg.exists() or filecmp.cmp(jpeg, source, shallow=False):
+                jpeg.unlink(missing_ok=True)  # through a link, the photo of the user would be replaced
                 with replacing(jpeg) as part:
                     part.write_bytes(as_jpeg(source))
         else:
@@ -82,7 +83,9 @@ def photo_names(names: Iterable[str], known: Collection[str]) -> dict[str, str]:
 
 
 def link_photo(source: Path, target: Path) -> None:
-    """A link to a photo, or a copy where links are not allowed; what is there stays."""
+    """A link to a photo, or a copy where links are not allowed; what is there stays, if it leads to no other place."""
+    if target.is_symlink() and target.readlink() != source:  # the photos were moved since
+        target.unlink()
     if target.exists():
         return
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -266,6 +266,7 @@ def link_or_copy(source: Path, target: Path) -> None:
     """Make a file appear at another place too, if it exists and nothing is there; files are replaced, not changed."""
     if os.path.isfile(source) and not target.exists():  # noqa: PTH113 - False for a name too long
         target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)  # a link that leads nowhere: the file would be written where it leads
         try:
             os.link(source, target)
         except OSError:  # another disk, or one without links

@@ -1,5 +1,6 @@
 """Files appear whole or not at all, inputs are never written over, and small text files are read with a limit."""
 
+import errno
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from matchkernel.storage.files import (
     check_regular,
     file_hash,
     json_digest,
+    link_or_copy,
     read_small_text,
     replacing,
     resolved,
@@ -213,3 +215,18 @@ def test_a_link_stays_one_and_the_file_it_leads_to_is_replaced(tmp_path):
         "file": "chain",
         "not_yet": "new",
     }
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_link_that_leads_nowhere_is_replaced_and_not_followed(tmp_path, monkeypatch, has_links):
+    def another_disk(source, target):
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    if not has_links:
+        monkeypatch.setattr(os, "link", another_disk)
+    (tmp_path / "source").write_text("x")
+    (tmp_path / "target").symlink_to(tmp_path / "gone" / "source")
+    link_or_copy(tmp_path / "source", tmp_path / "target")
+    assert not (tmp_path / "target").is_symlink()
+    assert (tmp_path / "target").read_text() == "x"
+    assert not (tmp_path / "gone").exists()
