@@ -13,12 +13,12 @@ UNDISTORTED = "undistorted"
 
 def undistort_workspace(images: Path, workspace: Path, program: Command, say: Say, progress: Progress) -> None:
     """Write `<workspace>/undistorted`, unless it is there: see Colmap.undistort."""
-    target, converted = workspace / UNDISTORTED, workspace / "photos"
+    target = workspace / UNDISTORTED
     if target.exists():
         say(f"{target}: is there already")
         return
     say("colmap image_undistorter")
     with new_folder(target) as part:
         colmap = Colmap(Build(part, set(), (), io.StringIO()), progress, program)
-        named = colmap.undistort(converted if converted.is_dir() else images, workspace / "sparse", part)
+        named = colmap.undistort(images, workspace / "photos", workspace / "sparse", part)
     say(f"{len(named)} photos without distortion, and their model -> {target}")

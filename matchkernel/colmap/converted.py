@@ -40,6 +40,12 @@ def readable_photos(
     return folder, named
 
 
+def readable_photo(images: Path, folder: Path, name: str) -> Path:
+    """The photo of a name in the model: a JPEG that readable_photos made, or the original, not by a link of old."""
+    made = folder / name
+    return (made if made.is_file() and not made.is_symlink() else images / name).resolve()
+
+
 def jpeg_name(name: str) -> str:
     """The name of the JPEG that is made of a photo."""
     return name if name.lower().endswith(JPEG) else f"{name}.jpg"

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from matchkernel.colmap.converted import flat_names, link_photo, readable_photos
+from matchkernel.colmap.converted import flat_names, link_photo, readable_photo, readable_photos
 from matchkernel.colmap.database import (
     count_matches,
     fill_in_focal_lengths,
@@ -31,6 +31,7 @@ from matchkernel.colmap.points import analyze, point_cloud, write_ply
 from matchkernel.errors import FileError, WorkError
 from matchkernel.storage.folders import Build
 from matchkernel.storage.images import HEIC_SUFFIXES
+from matchkernel.storage.photo_folders import first_names
 from matchkernel.storage.work import Progress, Say, help_of, offscreen
 
 COUNTED = re.compile(r"\[(\d+)/(\d+)\]")
@@ -239,8 +240,8 @@ class Colmap:
         shutil.rmtree(found)
         return [names[folder] for folder in ordered]
 
-    def undistort(self, images: Path, sparse: Path, out: Path) -> dict[str, str]:
-        """Undistort the photos of a model into `out`, as trainers of splats read them.
+    def undistort(self, images: Path, converted: Path, sparse: Path, out: Path) -> dict[str, str]:
+        """Undistort the photos of a model, or their JPEGs in the folder `converted`, as trainers of splats read them.
 
         `out` gets `images/`, whose names are flat, ASCII and end in .jpg or .png, and `sparse/0/` with pinhole cameras
         and points3D.ply. Returns the new name of each image.
@@ -251,10 +252,12 @@ class Colmap:
             shutil.copytree(sparse, staged)
             rename_images(sparse / "images.bin", staged / "images.bin", named)
             for name, new in named.items():
-                link_photo((images / name).resolve(), Path(folder) / "photos" / new)
+                link_photo(readable_photo(images, converted, name), Path(folder) / "photos" / new)
             paths = {"image_path": Path(folder) / "photos", "input_path": staged, "output_path": Path(folder) / "out"}
             (Path(folder) / "out").mkdir()
             self.run(UNDISTORTER, paths)
+            if missing := [name for name, new in named.items() if not (Path(folder) / "out" / "images" / new).exists()]:
+                raise WorkError(f"colmap {UNDISTORTER} did not write {first_names(missing)}: can the photos be read?")
             (out / "sparse").mkdir(parents=True)
             (Path(folder) / "out" / "images").replace(out / "images")
             (Path(folder) / "out" / "sparse").replace(out / "sparse" / "0")
@@ -276,8 +279,8 @@ def on_cpu(program: Command, stage: str) -> tuple[str, ...]:
 def model_folders(workspace: str | Path) -> list[Path]:
     """The models of a workspace, that with the most images first."""
     others = Path(workspace) / "models"
-    numbered = sorted(others.iterdir(), key=lambda folder: int(folder.name)) if others.is_dir() else []
-    return [Path(workspace) / "sparse", *numbered]
+    numbered = [folder for folder in others.iterdir() if folder.name.isdecimal()] if others.is_dir() else []
+    return [Path(workspace) / "sparse", *sorted(numbered, key=lambda folder: int(folder.name))]
 
 
 def names_in(model: Path) -> list[str]:
