@@ -19,10 +19,10 @@ from matchkernel.collection.given_features import given_features, photo_of, sett
 from matchkernel.collection.match import match_pairs
 from matchkernel.collection.pairs import make_pairs
 from matchkernel.collection.reconstruct_settings import ReconstructSettings
-from matchkernel.collection.undistorted import undistort_workspace
+from matchkernel.collection.undistorted import UNDISTORTED, give_way, undistort_workspace
 from matchkernel.colmap.converted import jpeg_name, name_in_model, photo_names
 from matchkernel.colmap.georeference import write_gps
-from matchkernel.colmap.installed import Command, find_colmap
+from matchkernel.colmap.installed import MAPPERS, Command, find_colmap
 from matchkernel.colmap.picture import draw_model
 from matchkernel.colmap.points import point_cloud, write_ply
 from matchkernel.colmap.program import Colmap, MatchedPhotos, Models, model_folders, names_in
@@ -53,6 +53,13 @@ from matchkernel.storage.settings import describe_differences
 from matchkernel.storage.work import Progress, Say
 
 SUMMARY, PHOTOS, MATCHES, GPS = "summary.json", "photos.json", "matches.h5", "gps.txt"
+# What a run writes into a workspace, earlier versions too, and another run replaces; what else is there is the user's.
+WRITTEN = (
+    *("database.db", "database.db-journal", "database.db-shm", "database.db-wal", "sparse", "models", UNDISTORTED),
+    *("features", "pairs.txt", MATCHES, "photos", PHOTOS, SUMMARY, GPS, "points.ply", "model.png", "images.txt"),
+    *("feature_importer.log", "matches_importer.log", *(f"{stage}.log" for stage in MAPPERS.values())),
+    *("keypoints", "matches.txt", "model_analyzer.log"),  # of version 0.1
+)
 
 
 @dataclass(frozen=True)
@@ -103,7 +110,8 @@ def reconstruct(
     A finished workspace takes in photos that were added, changed or removed since, and other pairs: features and
     matches that are there are not computed again, COLMAP's stages are. What was skipped is tried again; if that is all
     and fails again, the workspace stays as it was. Other settings are refused. An interrupted run resumes with other
-    photos and pairs in the same way; with other settings it begins again.
+    photos and pairs in the same way; with other settings it begins again. Files and folders that the user has put into
+    the workspace stay; what was written of the old model does not.
 
     Args:
         images: folder of images, of one scene or of several.
@@ -183,7 +191,7 @@ def _reconstruct(
     if finished is not None and finished.is_made_from(inputs, skipped):
         return finished.unchanged(job)
     reused = given_features(features, job.describer, job.settings, digests, job.masks, job.say)
-    with resumable_build(job.workspace, job.recorded, replaces=finished is not None) as build:
+    with resumable_build(job.workspace, job.recorded, replaces=() if finished is None else WRITTEN) as build:
         _reuse(job, build.folder, digests, finished, reused)
         skipped |= _extract(job, build.folder, digests)
         pairs, unmatched = _match(job, build.folder, choice, [name for name in digests if name not in skipped], skipped)
@@ -211,6 +219,7 @@ def _reconstruct(
         _say_position(job, build.folder, models.names[0])
         write_ply(build.folder / "points.ply", *point_cloud(build.folder / "sparse"))
         write_png(build.folder / "model.png", draw_model(build.folder / "sparse"))
+        give_way(job.workspace, job.say)
     return summary
 
 
@@ -219,6 +228,8 @@ def _checked(job: _Job, only: Sequence[str], listed: str | Path | None) -> tuple
     job.settings.filter.check_recorded(job.describer.name, job.describer.settings)
     if resolved(job.workspace).is_relative_to(resolved(job.images)):
         raise ArgumentError(f"{job.workspace}: is inside the input {job.images}; choose another place")
+    if any(resolved(job.images).is_relative_to(resolved(job.workspace) / name) for name in WRITTEN):
+        raise ArgumentError(f"{job.images}: is replaced with the workspace {job.workspace}; move the photos elsewhere")
     photos = photos_in(job.images, only=only, listed=listed, without=job.masks)
     if len(photos.paths) < 2:
         raise FileError(f"{job.images}: contains {len(photos.paths)} images, at least two are needed")
@@ -281,8 +292,21 @@ class _Finished:
         if job.masks is None and any(MASKED in digest for digest in self.inputs["photos"].values()):
             raise FileError(f"{self.folder}: already exists, made with masks; give --masks, or choose another place")
 
+    @cached_property
+    def in_models(self) -> list[str]:
+        """Names of the images in all models."""
+        return [name for model in model_folders(self.folder) for name in names_in(model)]
+
+    @property
+    def damage(self) -> str | None:
+        """Why its models cannot be read, or None."""
+        try:
+            return None if self.in_models else f"{self.folder / 'sparse'}: has no images"
+        except FileError as error:
+            return str(error)
+
     def is_made_from(self, inputs: dict[str, Any], skipped: Mapping[str, str]) -> bool:
-        return self.inputs == inputs and self.skipped.keys() == skipped.keys()
+        return self.inputs == inputs and self.skipped.keys() == skipped.keys() and self.damage is None
 
     def unchanged(self, job: _Job) -> Summary:
         """The summary, with a line that says why nothing was done."""
@@ -292,7 +316,7 @@ class _Finished:
         else:
             job.say(f"{self.folder}: all {len(photos)} photos are in it already")
         used = photos.keys() - self.skipped.keys() - set(self.summary.get("refused", ()))
-        registered = photo_names((name for model in model_folders(self.folder) for name in names_in(model)), used)
+        registered = photo_names(self.in_models, used)
         unregistered = sorted(used.difference(registered.values()))  # earlier summaries lack this, or the reasons
         reasons = self.summary.get("reasons") or _reasons(
             job, self.folder, photos, self.skipped, self.summary.get("refused", ()), unregistered
@@ -336,20 +360,27 @@ def _reuse(
     if _damage(folder / MATCHES):
         (folder / MATCHES).unlink()
     if finished is not None:
-        before = finished.inputs["photos"]
-        same = [name for name in digests if before.get(name) == digests[name]]
-        gone = len(before.keys() - digests.keys())
-        job.say(f"taking in {len(digests) - len(same)} new or changed photos, {len(same)} are known, {gone} are gone")
-        if again := [what for what in finished.skipped if what in digests or _is_pair(what, digests)]:
-            job.say(f"trying again what was skipped ({len(again)})")
-        kept = {finished.folder / "features" / f"{name}{NPZ_SUFFIX}": features / f"{name}{NPZ_SUFFIX}" for name in same}
-        for source, target in {**kept, finished.folder / MATCHES: folder / MATCHES}.items():
-            if (damage := _damage(source)) is None:
-                link_or_copy(source, target)
-            else:
-                job.say(f"made again: {damage}")
+        _reuse_finished(job, folder, digests, finished)
     for name, path in given.items():
         link_or_copy(path, features / f"{name}{NPZ_SUFFIX}")
+
+
+def _reuse_finished(job: _Job, folder: Path, digests: dict[str, str], finished: _Finished) -> None:
+    """Take features and matches of a finished workspace, unless they are damaged, and say what is new."""
+    features, before = folder / "features", finished.inputs["photos"]
+    same = [name for name in digests if before.get(name) == digests[name]]
+    gone = len(before.keys() - digests.keys())
+    if finished.damage:
+        job.say(f"made again: {finished.damage}")
+    job.say(f"taking in {len(digests) - len(same)} new or changed photos, {len(same)} are known, {gone} are gone")
+    if again := [what for what in finished.skipped if what in digests or _is_pair(what, digests)]:
+        job.say(f"trying again what was skipped ({len(again)})")
+    kept = {finished.folder / "features" / f"{name}{NPZ_SUFFIX}": features / f"{name}{NPZ_SUFFIX}" for name in same}
+    for source, target in {**kept, finished.folder / MATCHES: folder / MATCHES}.items():
+        if (damage := _damage(source)) is None:
+            link_or_copy(source, target)
+        else:
+            job.say(f"made again: {damage}")
 
 
 def _damage(path: Path) -> str | None:

@@ -187,12 +187,12 @@ def leftovers(folder: Path) -> Iterator[tuple[Path, int]]:
 
 
 def remove_leftovers_of(target: Path) -> None:
-    """Remove unfinished replacements of `target` from processes that have ended."""
+    """Remove unfinished replacements of `target`, a file or folder, from processes that have ended."""
     target = resolved(target)
     for path in target.parent.glob(f".{glob.escape(target.stem)}.*.part{glob.escape(target.suffix)}"):
         part = PART.fullmatch(path.name)
         if part and not is_running(int(part[1])):
-            path.unlink(missing_ok=True)
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def is_running(process: int) -> bool:

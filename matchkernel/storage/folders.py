@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -19,8 +19,10 @@ from matchkernel.storage.files import (
     leftovers,
     parents_made,
     part_of,
+    remove_leftovers_of,
     resolved,
     write_errors,
+    write_json,
 )
 
 try:
@@ -30,7 +32,9 @@ except ImportError:  # on Windows
 
 LOCK = "lock"
 JOURNAL = "journal"
-MARK = ".matchkernel-build"  # a file in folders of ours that will be renamed or removed
+MARK = ".matchkernel-build"  # a file in folders of ours that will be renamed or removed, or that a build is moved into
+MOVES = ".matchkernel-moves"  # in a build that is done: what will be moved into the target, and what was there before
+OLD = ".matchkernel-old"  # in such a build: what was there before
 SHARD = re.compile(rf"[0-9a-f]{{{KEY_LETTERS}}}\.npz")  # see key_of: nobody else gives files such names
 
 
@@ -111,6 +115,7 @@ def new_folder(target: str | Path) -> Iterator[Path]:
     check_new_folder(target)
     part = part_of(target)
     with write_errors(target), parents_made(target):
+        remove_leftovers_of(target)
         try:
             part.mkdir()
             yield part
@@ -120,16 +125,19 @@ def new_folder(target: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def exclusive(folder: Path, refusal: str, *, is_shared: bool = False) -> Iterator[tuple[int, ...]]:
+def exclusive(
+    folder: Path, refusal: str, *, is_shared: bool = False, is_ours: bool = False
+) -> Iterator[tuple[int, ...]]:
     """Create a folder if missing, and keep other processes out of it.
 
-    Unfinished files of killed processes are removed; so is, at the end, a folder that was created here and is empty.
+    Unfinished files of killed processes are removed; so is, at the end, a folder that is empty and was created here, or
+    by such a process if nobody else makes folders of this name (`is_ours`).
     In a folder of the user (`is_shared`), live processes may be writing other files: theirs stay.
     The value is the file descriptors that a program started in the block may inherit, so that it keeps the lock if this
     process is killed; none on Windows.
     If another process is using the folder, the FileError has the message `refusal`.
     """
-    is_new, locked = not folder.exists(), _locked_by_flock if fcntl else _locked_by_filelock
+    is_new, locked = is_ours or not folder.exists(), _locked_by_flock if fcntl else _locked_by_filelock
     with parents_made(folder), ExitStack() as stack:
         try:
             folder.mkdir(exist_ok=True)
@@ -175,7 +183,7 @@ def work_folder_of(output: Path) -> Iterator[Path]:
         try:
             yield folder
         except BaseException:
-            if is_new and {path.name for path in folder.iterdir()} <= {MARK}:
+            if is_new and _names(folder) <= {MARK}:
                 shutil.rmtree(folder)
             raise
     shutil.rmtree(folder, ignore_errors=True)
@@ -205,27 +213,26 @@ class Build:
 
 
 @contextmanager
-def resumable_build(target: str | Path, settings: Mapping[str, Any], *, replaces: bool = False) -> Iterator[Build]:
+def resumable_build(
+    target: str | Path, settings: Mapping[str, Any], *, replaces: Collection[str] = ()
+) -> Iterator[Build]:
     """Work in `<target>.part` and rename it to `target` at the end.
 
     An interrupted build with the same settings resumes; with other settings it starts again. A second build of the same
-    target at the same time is refused, and so is a target that exists, unless it is to be replaced.
+    target at the same time is refused, and so is a target that exists, unless something in it is to be replaced.
 
     Args:
-        target: folder to create.
+        target: folder to create; a link to a folder stays one.
         settings: everything that determines the result, JSON values.
-        replaces: the new folder takes the place of an old one, which stays until then; call `recover` first.
+        replaces: names of what an earlier build wrote into the target; the new build takes its place at the end, and
+            whatever else is there stays; call `recover` first.
     """
     target = Path(target)
     recover(target) if replaces else check_new_build(target)
-    part = target.with_name(target.name + ".part")
-    for place, own in ((part, {JOURNAL, MARK}), (_old(target), {MARK})):
-        if place.exists() and not _is_ours(place, own):
-            raise FileError(f"{place}: is in the way; a build needs this folder, but it contains other files")
-    with (
-        write_errors(target, "; what is done is kept"),
-        exclusive(part, f"{target}: is being built by another process") as lock,
-    ):
+    place, part = resolved(target), _part(target)
+    if part.exists() and not _is_ours(part, {JOURNAL, MARK, MOVES}):
+        raise FileError(f"{part}: is in the way; a build needs this folder, but it contains other files")
+    with write_errors(target, "; what is done is kept"), locked_for_building(target) as lock:
         done = _resume(part, json.dumps(settings, sort_keys=True))
         try:
             with (part / JOURNAL).open("r+", encoding="utf-8", newline="\n") as journal:
@@ -233,21 +240,27 @@ def resumable_build(target: str | Path, settings: Mapping[str, Any], *, replaces
                 build = Build(part, done, lock, journal)
                 yield build
         except BaseException:
-            if {path.name for path in part.iterdir()} <= {LOCK, JOURNAL}:  # there is nothing to resume from
+            if _names(part) <= {LOCK, JOURNAL}:  # there is nothing to resume from
                 shutil.rmtree(part)
             raise
         if build.is_discarded:
             shutil.rmtree(part)
             return
-        (part / JOURNAL).replace(part / MARK)
-        (part / LOCK).unlink(missing_ok=True)
-        if target.exists():
-            _remove_marked(_old(target))
-            (target / MARK).touch()
-            target.replace(_old(target))
-        part.replace(target)
-        (target / MARK).unlink(missing_ok=True)
-        _remove_marked(_old(target))
+        if replaces and place.exists():
+            made = _names(part) - {LOCK, JOURNAL, MOVES}
+            write_json(part / MOVES, {"made": sorted(made), "gone": sorted(set(replaces) - made)})
+            (place / MARK).touch()
+            _move_into(place, part)
+        else:
+            (part / JOURNAL).replace(part / MARK)
+            (part / LOCK).unlink(missing_ok=True)
+            part.replace(place)
+        (place / MARK).unlink(missing_ok=True)
+
+
+def locked_for_building(target: Path) -> AbstractContextManager[tuple[int, ...]]:
+    """Keep other processes from building this folder, or changing a finished one; the value is that of `exclusive`."""
+    return exclusive(_part(target), f"{target}: is being built by another process", is_ours=True)
 
 
 def check_new_build(target: str | Path, *inputs: str | Path) -> None:
@@ -257,36 +270,52 @@ def check_new_build(target: str | Path, *inputs: str | Path) -> None:
 
 
 def recover(target: Path) -> None:
-    """Finish what a process that was killed at its last steps has left: the old folder, or the mark in a new one."""
-    if not _is_marked(target if target.exists() else _old(target)):
+    """Finish what a process that was killed at its last steps has left."""
+    place = resolved(target)
+    old = None if place.exists() else place.with_name(f".{place.name}.old")  # of version 0.2, which renamed it
+    if not (old or place).joinpath(MARK).is_file():
         return
-    with exclusive(target.with_name(target.name + ".part"), f"{target}: is being built by another process"):
-        if not target.exists():
-            _old(target).replace(target)
-        (target / MARK).unlink(missing_ok=True)
+    with write_errors(target), locked_for_building(target):
+        if old:
+            old.replace(place)
+        elif (_part(target) / MOVES).is_file():
+            _move_into(place, _part(target))
+        (place / MARK).unlink(missing_ok=True)
 
 
-def _old(target: Path) -> Path:
-    return target.with_name(f".{target.name}.old")
+def _move_into(target: Path, part: Path) -> None:
+    """Move what was built into its target, in place of what builds before have made there; nothing else is touched.
+
+    It goes on where a process that was killed here has stopped: what is no longer in `part` has been moved.
+    """
+    moves = json.loads((part / MOVES).read_text(encoding="utf-8"))
+    (part / JOURNAL).unlink(missing_ok=True)  # from now on, no build can resume
+    waiting = _names(part) & set(moves["made"])
+    (part / OLD).mkdir(exist_ok=True)
+    for names, source, to in (
+        ((waiting | set(moves["gone"])) & _names(target), target, part / OLD),
+        (waiting, part, target),
+    ):
+        for name in sorted(names):
+            with write_errors(target / name):
+                (source / name).replace(to / name)
+    with suppress(OSError):  # what cannot be removed stays there, with the list that says whose it is
+        shutil.rmtree(part / OLD)
+        shutil.rmtree(part)
 
 
-def _is_marked(folder: Path) -> bool:
-    """True for a folder of ours whose process was killed between two renames."""
-    return (folder / MARK).is_file()
+def _names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
 
 
-def _remove_marked(folder: Path) -> None:
-    """Remove a folder, its mark last, so that a process that goes on with it knows whose it is."""
-    with suppress(OSError):  # it is as good under this name
-        for path in folder.iterdir() if folder.is_dir() else ():
-            if path.name != MARK:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-    shutil.rmtree(folder, ignore_errors=True)
+def _part(target: Path) -> Path:
+    place = resolved(target)
+    return place.with_name(f"{place.name}.part")
 
 
 def _is_ours(folder: Path, marks: Collection[str] = ()) -> bool:
     """True if a folder carries one of these marks, or holds no file but those that only we give such names."""
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else {"a file"}
+    names = _names(folder) if folder.is_dir() else {"a file"}
     is_marked = not names.isdisjoint(marks)
     return is_marked or all(name == LOCK or PART.fullmatch(name) or SHARD.fullmatch(name) for name in names)
 
@@ -294,7 +323,7 @@ def _is_ours(folder: Path, marks: Collection[str] = ()) -> bool:
 def begun_with(target: Path) -> dict[str, Any]:
     """The settings of an interrupted build of this target; empty if there is none."""
     try:
-        with (target.with_name(target.name + ".part") / JOURNAL).open(encoding="utf-8") as journal:
+        with (_part(target) / JOURNAL).open(encoding="utf-8") as journal:
             return dict(json.loads(journal.readline()))
     except (OSError, ValueError, TypeError, RecursionError):
         return {}

@@ -274,6 +274,36 @@ def test_damage_inside_a_finished_workspace_is_said_and_made_again(workspace, sc
 
 
 @on_each_colmap
+def test_what_the_user_has_put_into_a_workspace_stays(workspace, scene, tmp_path, monkeypatch):
+    """Also in one that is the working directory; files of the old model do not stay."""
+    ws, images = shutil.copytree(workspace[0], tmp_path / "ws"), shutil.copytree(scene, tmp_path / "images")
+    (images / "005.png").unlink()  # something to do
+    mine = {"notes.txt": "n", "georeferenced/cameras.bin": "c", "dense/0/fused.ply": "f"}
+    for name, content in {**mine, "models/1/cameras.bin": "", "keypoints/001.png.txt": ""}.items():
+        (ws / name).parent.mkdir(parents=True, exist_ok=True)
+        (ws / name).write_text(content)
+    monkeypatch.chdir(ws)
+    summary = reconstruct("../images", ".", "rootsift", SETTINGS)
+    assert (summary.registered, len(read_reconstruction("sparse").images)) == (5, 5)
+    assert {name: Path(name).read_text() for name in mine} == mine
+    assert not Path("models").exists()
+    assert not Path("keypoints").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "ws"]
+    images.rename(ws / "photos")
+    with refuses(ArgumentError):  # it would be replaced
+        reconstruct("photos", ".", "rootsift", SETTINGS)
+
+
+@on_each_colmap
+def test_a_model_that_was_deleted_is_made_again(workspace, scene, tmp_path):
+    ws, said = shutil.copytree(workspace[0], tmp_path / "ws"), []
+    shutil.rmtree(ws / "sparse")
+    assert reconstruct(scene, ws, "rootsift", SETTINGS, say=said.append).registered == 6
+    assert any(line.startswith(f"made again: {ws}") for line in said)
+    assert len(read_reconstruction(ws / "sparse").images) == 6
+
+
+@on_each_colmap
 def test_a_workspace_made_with_masks_is_not_replaced_by_one_without(workspace, scene, tmp_path):
     ws = shutil.copytree(workspace[0], tmp_path / "ws")
     record = json.loads((ws / "summary.json").read_text())

@@ -7,16 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import on_each_colmap, refuses
+from helpers import on_each_colmap, refuses, tree
 from made_collection import SETTINGS
 from PIL import Image
 
 from matchkernel.collection.reconstruct import reconstruct
+from matchkernel.collection.undistorted import undistort_workspace
 from matchkernel.colmap.converted import flat_names
+from matchkernel.colmap.installed import find_colmap
 from matchkernel.colmap.model import read_reconstruction, rename_images
 from matchkernel.colmap.picture import draw_model
 from matchkernel.colmap.points import point_cloud
-from matchkernel.errors import FileError
+from matchkernel.errors import FileError, WorkError
+from matchkernel.storage.folders import locked_for_building
 
 NAMES = ["left/a.png", "right/a.png", "b c.png", "été.v2.PNG", "d.jpg", "d.png"]
 
@@ -166,6 +169,53 @@ def test_undistorting_later_does_only_that(workspace, scene, tmp_path):
     assert (target / "summary.json").stat().st_mtime_ns == before
     assert len(list((target / "undistorted" / "images").iterdir())) == 6
     assert said.count(f"{target / 'undistorted'}: is there already") == 1
+
+
+@on_each_colmap
+def test_photos_that_were_moved_are_undistorted_all_or_the_missing_are_named(scene, tmp_path):
+    """pycolmap does not read WebP: the workspace has its JPEG, and links to where the others were."""
+    images = shutil.copytree(scene, tmp_path / "images")
+    with Image.open(images / "000.png") as image:
+        image.save(images / "000.webp", lossless=True)
+    (images / "000.png").unlink()
+    reconstruct(images, tmp_path / "ws", "rootsift", SETTINGS)
+    moved = images.rename(tmp_path / "moved")
+    reconstruct(moved, tmp_path / "ws", "rootsift", SETTINGS, undistort=True)
+    assert len(list((tmp_path / "ws" / "undistorted" / "images").iterdir())) == 6
+    shutil.rmtree(tmp_path / "ws" / "undistorted")
+    (moved / "001.png").unlink()
+    before = sorted((tmp_path / "ws").iterdir())
+    with pytest.raises(WorkError, match=r"001\.png"):
+        undistort_workspace(moved, tmp_path / "ws", find_colmap(), print, lambda done, total: None)
+    assert sorted((tmp_path / "ws").iterdir()) == before
+
+
+@on_each_colmap
+def test_undistorted_photos_go_with_their_model_unless_a_trainer_has_written_there(workspace, scene, tmp_path):
+    ws, images, said = shutil.copytree(workspace[0], tmp_path / "ws"), shutil.copytree(scene, tmp_path / "images"), []
+    shutil.copytree(ws / "sparse", ws / "undistorted" / "sparse" / "0")
+    (images / "005.png").unlink()
+    reconstruct(images, ws, "rootsift", SETTINGS, say=said.append)
+    assert not (ws / "undistorted").exists()
+    for name in ("undistorted/result.ply", "undistorted.old1/sparse/0/result.ply"):
+        (ws / name).parent.mkdir(parents=True, exist_ok=True)
+        (ws / name).touch()
+    shutil.copytree(ws / "sparse", ws / "undistorted" / "sparse" / "0")
+    shutil.copy(scene / "005.png", images)
+    reconstruct(images, ws, "rootsift", SETTINGS, say=said.append)
+    assert not (ws / "undistorted").exists()
+    assert (ws / "undistorted.old2" / "result.ply").exists()
+    assert sum(line.startswith(str(ws / "undistorted")) for line in said) == 2
+
+
+@on_each_colmap
+def test_one_process_at_a_time_undistorts(workspace, scene, tmp_path):
+    ws = shutil.copytree(workspace[0], tmp_path / "ws")
+    (tmp_path / "ws.part").mkdir()  # of one that was killed
+    with locked_for_building(ws), refuses(FileError):
+        undistort_workspace(scene, ws, find_colmap(), print, lambda done, total: None)
+    assert [path.name for path in tmp_path.iterdir()] == ["ws"]
+    assert tree(ws) == tree(workspace[0])
 
 
 def test_names_differ_even_where_case_does_not_count():

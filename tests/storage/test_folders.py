@@ -13,7 +13,15 @@ import pytest
 from helpers import refuses, tree
 
 from matchkernel.errors import FileError, WriteError
-from matchkernel.storage.folders import exclusive, new_folder, recover, resumable_build, shards_of, work_folder_of
+from matchkernel.storage.folders import (
+    begun_with,
+    exclusive,
+    new_folder,
+    recover,
+    resumable_build,
+    shards_of,
+    work_folder_of,
+)
 
 fcntl = pytest.importorskip("fcntl", reason="locks of POSIX; test_without_posix.py tests the others")
 SETTINGS = {"size": 3, "name": "ü\nx"}
@@ -88,7 +96,7 @@ def test_a_build_stopped_twice_with_a_cut_journal_leads_to_the_same_files(tmp_pa
 
 def test_a_discarded_build_leaves_the_target_as_it_was(tmp_path):
     work(tmp_path / "set")
-    with resumable_build(tmp_path / "set", SETTINGS, replaces=True) as build:
+    with resumable_build(tmp_path / "set", SETTINGS, replaces=STEPS) as build:
         (build.folder / "step 0").write_text("other")
         build.is_discarded = True
     assert tree(tmp_path / "set") == WHOLE
@@ -105,44 +113,59 @@ def test_what_is_in_the_way_of_a_build_is_refused_and_left_alone(tmp_path):
     assert tree(tmp_path) == {"set/mine": b"kept", "file": b"kept", "other.part": b"kept"}
 
 
-def test_a_folder_is_replaced_when_the_new_one_is_done_and_survives_a_kill_between_the_renames(tmp_path, monkeypatch):
-    target = tmp_path / "set"
-    target.mkdir()
-    (target / "old").write_text("old")
-    replace = Path.replace
+def test_a_build_takes_the_place_of_the_one_before_and_nothing_else_is_touched(tmp_path):
+    target, mine = tmp_path / "set", {"mine/deep/notes.txt": b"mine", "mine.txt": b"mine"}
+    for name in ("old", "both/old", *mine):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (target / name).write_text("mine" if name in mine else "old")
+    (target / "link").symlink_to("nowhere")
+    before = target.stat()
+    with resumable_build(target, SETTINGS, replaces={"old", "both", "never made"}) as build:
+        (build.folder / "both").mkdir()
+        (build.folder / "both" / "new").write_text("new")
+        assert {"old", "both/old"} < tree(target).keys()
+    assert tree(target) == {"both/new": b"new", **mine}
+    assert (target / "link").is_symlink()
+    assert os.path.samestat(target.stat(), before)  # a shell in it stays there
+    assert (names(tmp_path), names(target)) == (["set"], ["both", "link", "mine", "mine.txt"])
 
-    def killed(path, to):
-        if path.suffix == ".part":
-            raise KeyboardInterrupt
-        return replace(path, to)
 
-    def build_again():
-        with resumable_build(target, SETTINGS, replaces=True) as build:
-            (build.folder / "photos.json").write_text("new")  # what a build writes last
-            assert names(target) == ["old"]
+@pytest.mark.parametrize("named", ["link", "."])
+def test_a_target_may_be_a_link_or_the_working_directory(named, tmp_path, monkeypatch):
+    place = tmp_path / "disk" / "set"
+    place.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(place)
+    monkeypatch.chdir(place if named == "." else tmp_path)
+    for number in ("first", "second"):
+        for interrupted in (True, False):
+            assert begun_with(Path(named)) == ({} if interrupted else SETTINGS)
+            with suppress(KeyboardInterrupt), resumable_build(named, SETTINGS, replaces=["new"]) as build:
+                (build.folder / "new").write_text(number)
+                if interrupted:
+                    raise KeyboardInterrupt
+        assert tree(place) == {"new": number.encode()}
+    assert {path.name for path in tmp_path.rglob("*")} == {"disk", "set", "new", "link"}
+    assert (tmp_path / "link").is_symlink()
+    assert Path.cwd().samefile(place if named == "." else tmp_path)
 
-    monkeypatch.setattr(Path, "replace", killed)
-    with pytest.raises(KeyboardInterrupt):
-        build_again()
-    monkeypatch.undo()
-    assert not target.exists()
-    recover(target)
-    assert names(target) == ["old"]
-    recover(target)
-    build_again()
-    assert names(target) == ["photos.json"]
-    assert names(tmp_path) == ["set"]
+
+def test_what_an_earlier_version_renamed_before_it_was_killed_is_found_again(tmp_path):
+    (tmp_path / ".set.old").mkdir()
+    (tmp_path / ".set.old" / ".matchkernel-build").touch()
+    (tmp_path / ".set.old" / "old").touch()
+    recover(tmp_path / "set")
+    assert tree(tmp_path) == {"set/old": b""}
 
 
 def test_folders_of_the_user_with_names_of_ours_are_refused_and_left_alone(tmp_path):
-    for name in ("a.part/manifest.json", "a.part/photos.json", ".b.old/photos.json", ".b.old/mine", "b/old"):
+    for name in ("a.part/manifest.json", "a.part/photos.json", ".b.old/photos.json", "b.part/mine", "b/old"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("mine")
     before = tree(tmp_path)
     recover(tmp_path / "c")
     with refuses(FileError):
         work(tmp_path / "a")
-    with refuses(FileError), resumable_build(tmp_path / "b", SETTINGS, replaces=True):
+    with refuses(FileError), resumable_build(tmp_path / "b", SETTINGS, replaces=["old"]):
         pass
     shutil.move(tmp_path / "b", tmp_path / "elsewhere")
     recover(tmp_path / "b")
@@ -165,23 +188,29 @@ def hook(event, arguments):
         if left < 0:
             os.kill(os.getpid(), 9)
 sys.addaudithook(hook)
-with resumable_build(sys.argv[1], {"size": 4}, replaces=True) as build:
-    (build.folder / "new").write_text("new")
+with resumable_build(sys.argv[1], {"size": 4}, replaces=sys.argv[3:]) as build:
+    for name in ("new", "step 1"):
+        (build.folder / name).write_text("new")
     ending = True
 """
-    ends = set()
-    for number in range(16):
-        target = tmp_path / str(number) / "set"
+    mine, new, ends = {"mine/notes.txt": b"mine"}, {"new": b"new", "step 1": b"new"}, []
+    while 0 not in ends:
+        target = tmp_path / str(len(ends)) / "set"
         work(target)
-        done = subprocess.run([sys.executable, "-c", killed, target, str(number)], check=False)
-        ends.add(done.returncode)
+        (target / "mine").mkdir()
+        (target / "mine" / "notes.txt").write_bytes(mine["mine/notes.txt"])
+        done = subprocess.run([sys.executable, "-c", killed, target, str(len(ends)), *STEPS], check=False)
+        ends.append(done.returncode)
+        assert tree(target).items() >= mine.items()
         recover(target)
-        assert tree(target) in ({"new": b"new"}, WHOLE)
-        with resumable_build(target, {"size": 4}, replaces=True) as build:
-            (build.folder / "new").write_text("new")
-        assert tree(target) == {"new": b"new"}
-        assert names(tmp_path / str(number)) == ["set"]
-    assert ends == {0, -9}
+        assert tree(target) in (new | mine, WHOLE | mine)
+        with resumable_build(target, {"size": 4}, replaces=[*STEPS, "new"]) as build:
+            for name in new:
+                (build.folder / name).write_text("new")
+        assert tree(target) == new | mine
+        assert names(target.parent) == ["set"]
+    assert len(ends) > 10
+    assert set(ends) == {0, -9}
 
 
 @pytest.mark.parametrize("removals", [0, 1])
@@ -389,3 +418,13 @@ def test_a_new_folder_appears_whole_or_not_at_all(tmp_path):
         pass
     assert tree(tmp_path) == {"not/yet/a": b"x"}
     assert names(tmp_path) == ["not"]
+
+
+def test_what_a_killed_process_left_of_a_new_folder_is_removed(tmp_path):
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    killed, running = (tmp_path / f".set.1.{process}.part" for process in (int(ended.stdout), os.getpid()))
+    for part in (killed, running):
+        (part / "images").mkdir(parents=True)
+    with new_folder(tmp_path / "set"):
+        pass
+    assert names(tmp_path) == [running.name, "set"]
