@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from zipfile import ZipFile
 
 import cv2
 import numpy as np
@@ -30,6 +31,12 @@ def numbers(result):
     return {"": float(result)} if isinstance(result, int | float) else {}
 
 
+def members(path):
+    """What a ZIP file holds, in its order; how its headers look depends on the version of Python, before 3.11.4."""
+    with ZipFile(path) as file:
+        return [(part.filename, part.date_time, part.compress_type, file.read(part)) for part in file.infolist()]
+
+
 def test_features_open_and_are_written_as_the_same_bytes(tmp_path):
     assert image_names(BEFORE / "features.h5") == ["005.jpg", "008.jpg", "009.jpg"]
     for name in ("005.jpg", "008.jpg"):
@@ -40,7 +47,7 @@ def test_features_open_and_are_written_as_the_same_bytes(tmp_path):
         assert np.allclose(alone.frames.centers, together.frames.centers)
         assert alone.settings == together.settings
         save_features(alone, tmp_path / path.name)
-        assert (tmp_path / path.name).read_bytes() == path.read_bytes()
+        assert members(tmp_path / path.name) == members(path)
 
 
 def test_matches_of_both_formats_are_the_same():
