@@ -57,13 +57,13 @@ def settings_of_features(
 
 
 def _first_facts(folder: Path) -> tuple[str, dict[str, Any]]:
-    """Model and settings of the first features of a folder; nothing if it has none, or damaged ones."""
+    """Model and settings of the first features of a folder that can be read; nothing if there are none."""
     if not folder.is_dir():
         reason = "is not a folder" if folder.exists() else "no such folder"
         raise FileError(f"{folder}: {reason}; features are taken from a folder that `matchkernel extract` wrote")
-    path = min(folder.rglob(f"*{NPZ_SUFFIX}"), default=None)
-    with suppress(FileError):  # damaged, or not ours: said when its photo is read
-        return ("", {}) if path is None else read_facts(path)
+    for path in sorted(folder.rglob(f"*{NPZ_SUFFIX}")):
+        with suppress(FileError):  # damaged, or not ours: said when its photo is read
+            return read_facts(path)
     return "", {}
 
 

@@ -167,9 +167,12 @@ def has_features(path: Path) -> bool:
     """
     if is_h5(path) or not path.is_dir():
         return is_h5(path)
-    names, photos = npz_names(path), photos_in(path).paths
-    meant = (name for name in names if not photos or name in photos or "/" not in name)
-    return any(_is_of_features(path / f"{name}{NPZ_SUFFIX}") for name in meant)
+    names = sorted(npz_names(path), key=lambda name: "/" in name)
+    found = next((name for name in names if _is_of_features(path / f"{name}{NPZ_SUFFIX}")), None)
+    if found is None or "/" not in found:
+        return found is not None
+    photos = photos_in(path).paths
+    return not photos or any(name in photos and _is_of_features(path / f"{name}{NPZ_SUFFIX}") for name in names)
 
 
 def _is_of_features(path: Path) -> bool:

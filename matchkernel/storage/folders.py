@@ -288,12 +288,17 @@ def _move_into(target: Path, part: Path) -> None:
 
     It goes on where a process that was killed here has stopped: what is no longer in `part` has been moved.
     """
-    moves = json.loads((part / MOVES).read_text(encoding="utf-8"))
+    try:
+        moves = json.loads((part / MOVES).read_text(encoding="utf-8"))
+        made, gone = set(moves["made"]), set(moves["gone"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        advice = f"move what {part} holds into {target}, or remove it and build again"
+        raise FileError(f"{part / MOVES}: damaged; {advice}") from None
     (part / JOURNAL).unlink(missing_ok=True)  # from now on, no build can resume
-    waiting = _names(part) & set(moves["made"])
+    waiting = _names(part) & made
     (part / OLD).mkdir(exist_ok=True)
     for names, source, to in (
-        ((waiting | set(moves["gone"])) & _names(target), target, part / OLD),
+        ((waiting | gone) & _names(target), target, part / OLD),
         (waiting, part, target),
     ):
         for name in sorted(names):

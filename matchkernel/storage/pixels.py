@@ -106,10 +106,10 @@ def _as_bytes(image: np.ndarray) -> np.ndarray:
             f"an image must be (H, W) gray or (H, W, 3 or 4) RGB(A) and not empty, got {image.shape}{hint}"
         )
     if pixels.dtype.kind == "f":
-        with np.errstate(over="ignore", invalid="ignore"):
-            pixels = np.rint(pixels * np.float32(255))
         if not np.isfinite(pixels).all():
             raise ArgumentError("pixels must be finite; some are NaN or infinite")
+        with np.errstate(over="ignore"):
+            pixels = np.rint(pixels * np.float32(255))
         if pixels.min() < 0 or pixels.max() > 255:
             raise ArgumentError(
                 f"pixels that are {image.dtype} must be from 0 to 1, found {image.min():.4g} to {image.max():.4g}; "

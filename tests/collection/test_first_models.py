@@ -74,6 +74,8 @@ def test_settings_that_are_given_are_not_those_of_the_features(photos_cc0, tmp_p
     assert (found.detector.keypoints, found.detector.contrast, found.detector.edge) == (77, 0.01, 9.0)
     same = settings_of_features(tmp_path / "f", ReconstructSettings(), said.append, ["keypoints", "contrast"])
     assert (same.detector.keypoints, same.detector.contrast, same.detector.edge) == (8192, 0.02, 9.0)
+    (tmp_path / "f" / "001.jpg.npz").write_bytes(b"broken")  # the first one that can be read decides
+    assert settings_of_features(tmp_path / "f", ReconstructSettings(), said.append).detector.edge == 9.0
     (tmp_path / "f" / "005.jpg.npz").write_bytes(b"broken")
     assert settings_of_features(tmp_path / "f", ReconstructSettings(), said.append) == ReconstructSettings()
 

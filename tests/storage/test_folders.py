@@ -213,6 +213,20 @@ with resumable_build(sys.argv[1], {"size": 4}, replaces=sys.argv[3:]) as build:
     assert set(ends) == {0, -9}
 
 
+@pytest.mark.parametrize("text", ["", "{", "3", "[]", '{"made": 3}', '{"made": ["new"]}', '{"made": [], "gone": 3}'])
+def test_a_damaged_list_of_moves_is_one_line_and_nothing_is_moved(text, tmp_path):
+    for name, content in {
+        "set/.matchkernel-build": "",
+        "set.part/.matchkernel-moves": text,
+        "set.part/new": "",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    with refuses(FileError):
+        recover(tmp_path / "set")
+    assert tree(tmp_path).keys() == {"set/.matchkernel-build", "set.part/.matchkernel-moves", "set.part/new"}
+
+
 @pytest.mark.parametrize("removals", [0, 1])
 def test_a_build_killed_while_it_clears_the_folder_of_another_starts_again(removals, tmp_path, monkeypatch):
     """With the new settings in the journal, what is left of the other build would be taken for its own."""
