@@ -29,12 +29,14 @@ PACKAGE = {
     "fc": ("ship", "fc"),
     "light-wide": ("poses", "light-x6-to-x12-seed0"),
     "tiny": ("students", "tiny-seed0"),
+    "small-wide": ("students", "wide-fifth-seed0"),
 }
 TAKEN = Path(__file__).parents[1] / "photos" / "taken.json"  # calibrated ratios
 MATCHING = (
     "matching_validation",
     "matching_validation_wide",
     "matching_validation_tiny",
+    "matching_validation_small",
 )  # by experiments/photos/sequences.py
 LICENCE = (
     "Apache-2.0, as the package. Trained on photos of which two sets have a stated licence (lewis CC0, brighton "

@@ -152,7 +152,7 @@ def available() -> list[str]:
     Example:
         >>> from matchkernel import available
         >>> available()
-        ['dual', 'dual-paper', 'fc', 'light', 'light-wide', 'tiny']
+        ['dual', 'dual-paper', 'fc', 'light', 'light-wide', 'small-wide', 'tiny']
     """
     return sorted(path.stem for path in SHIPPED.glob("*.safetensors"))
 
