@@ -87,9 +87,9 @@ def every(source: str, path: str) -> str:
     return " / ".join(f"{value:.2f}" for value in values(source, path))
 
 
-def spread(source: str, path: str) -> str:
-    """Mean ± sample standard deviation over trainings."""
-    found = values(source, path)
+def spread(source: str, *paths: str) -> str:
+    """Mean ± sample standard deviation over trainings; of several scores, of their mean."""
+    found = [fmean(of_one) for of_one in zip(*(values(source, path) for path in paths), strict=True)]
     return f"{fmean(found):.2f}" + (f" ± {stdev(found):.2f}" if len(found) > 1 else "")
 
 

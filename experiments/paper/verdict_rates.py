@@ -1,6 +1,6 @@
 """How often the rules of verdicts.py say what, for models that are equal and for models that differ.
 
-python experiments/paper/verdict_rates.py [--times 400]    # writes results/verdict_rates.json
+python experiments/paper/verdict_rates.py [--times 400] [--only ROW ...]    # writes results/verdict_rates.json
 
 Scores are made with the noise of the stored ones: normal, with their covariance over units (so that units differ alike
 for all models, and models by unit) and over trainings. The truth is set: ours differ from the others by 0, one or four
@@ -9,6 +9,7 @@ others (`BASELINES`) stay as far behind as they are.
 """
 
 import argparse
+import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -130,9 +131,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=400, help="made experiments of each row and scenario")
     parser.add_argument("--out", type=Path, default=RESULTS / "verdict_rates.json")
+    parser.add_argument("--only", nargs="+", choices=list(CLAIMS), help="these rows; the others stay as they are")
     options = parser.parse_args()
-    found = {}
-    for name in CLAIMS:
+    found = json.loads(options.out.read_text(encoding="utf-8"))["rates"] if options.only else {}
+    for name in options.only or CLAIMS:
         found[name] = rates(name, options.times)
         print(name, found[name], flush=True)
     write_json(options.out, {"times": options.times, "draws": DRAWS, "rates": found})

@@ -87,6 +87,19 @@ def test_the_stored_rates_are_those_of_the_script():
             assert abs(again[scenario].get(said, 0) - share) <= 4 * (0.25 / 40) ** 0.5, scenario
 
 
+def test_rows_of_the_fair_table_are_judged_when_all_their_variants_have_chosen_settings(monkeypatch, capsys):
+    monkeypatch.setattr(verdicts, "chosen", lambda results: {"fc": "full/fc-n32", "dual-s2": "fair/dual-s2-kappa1"})
+    monkeypatch.setattr(sys, "argv", ["verdicts.py", "--fair"])
+    verdicts.decided.cache_clear()
+    verdicts.main()
+    said = capsys.readouterr().out
+    assert "`dual` s=2 beats `fc`: holds; of 3" in said
+    assert "with chosen settings: no settings chosen yet for dual-s1\n" in said
+    assert "`concat` is no top performer: no settings chosen yet for concat\n" in said
+    assert "64 px" not in said  # not of the fair table
+    verdicts.decided.cache_clear()
+
+
 def test_the_page_is_short():
     words = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8").split()
     assert sum(any(letter.isalnum() for letter in word) for word in words) <= WORDS  # not the bars of tables
