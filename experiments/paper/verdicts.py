@@ -19,7 +19,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import combinations
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -33,7 +35,7 @@ TASKS = ("verification", "matching", "retrieval")
 POINTS, SHARE = 0.5, 0.1  # margins: points of mAP or of patches found first; share of the FPR@95 of `fc`
 FAR = 2.0  # points: "far behind"
 UNITS = {**dict.fromkeys(TASKS, "mAP"), "ordinary": "FPR@95", "near": "%", "first": "found", "auc": "AUC"}
-DRAWS, LEVEL = 2000, 0.95
+DRAWS, LEVEL = 20_000, 0.95
 HOLDS, FAILS, EQUAL, PART, OPEN = "holds", "does not hold", "level", "in part", "not decided"
 ALONE = tuple(f"full/{name}-n32" for name in ("cartesian-s1", "cartesian-s2", "polar-s1", "polar-s2"))
 BOTH = tuple(f"full/{name}-n32" for name in ("combined-s1", "combined-s2", "dual-s1"))
@@ -185,6 +187,9 @@ def _cached_blocks(source: str, score: str) -> tuple[np.ndarray, ...]:
     if score in TASKS:
         rows = [scores["test"]["by_sequence"] for scores in trainings(source)]
         return (np.array([[100 * by[name][score] for name in sorted(by)] for by in rows]),)
+    if score == "validation":  # the mean of the tasks
+        rows = [scores["validation"]["by_sequence"] for scores in trainings(source)]
+        return (np.array([[100 * fmean(by[name][task] for task in TASKS) for name in sorted(by)] for by in rows]),)
     measure, change = score.split()
     curves = [scores["separability"][change] for scores in trainings(source)]
     if measure == "auc":
@@ -359,6 +364,10 @@ def main() -> None:
             print(f"      {comparison.score:15} {text(found, comparison)}")
         if len(own) > 9:
             print(f"      {'the least':15} {deciding(name, is_fair)}")
+    for variant in winners if is_fair else ():
+        for one, other in combinations(CANDIDATES[variant], 2):
+            (c,) = against(other, [one], ["validation"])
+            print(f"validation: {other} less {one}: {text(intervals([c], values_of([c]))[0], c)}")
 
 
 if __name__ == "__main__":
