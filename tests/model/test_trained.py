@@ -39,7 +39,7 @@ def test_these_weights_are_in_the_package_and_small():
 
 def test_matchers_record_what_they_are_and_whose_rows_they_judge():
     matchers = shipped_matchers()
-    assert [one.facts["descriptor"] for one in matchers] == ["light-wide", "tiny"]
+    assert [one.facts["descriptor"] for one in matchers] == ["light-wide", "small-wide", "tiny"]
     for one in matchers:
         card, describer = one.facts["card"], open_describer(one.name)
         scenes = set(card["trained_on"].split(", "))
@@ -49,6 +49,13 @@ def test_matchers_record_what_they_are_and_whose_rows_they_judge():
         assert card["validation"]["maa10"] > 0.8
         assert one.facts["descriptor_sha256"] == describer.settings["weights"]
         assert "/tmp" not in json.dumps(card)
+    teacher, student, _ = matchers  # the second is a copy, as the rows are
+    assert student.facts["card"]["rows_trained_on"] == {
+        name: teacher.facts[name] for name in ("descriptor", "descriptor_sha256")
+    }
+    assert {name for name, values in teacher.tensors.items() if (values != student.tensors[name]).any()} == set()
+    assert "rows_trained_on" not in teacher.facts["card"]
+    assert read_card("small-wide").training["teacher"]["weights"] == ["light-wide"]
 
 
 @pytest.mark.parametrize("name", NAMES)
