@@ -69,7 +69,7 @@ pictures: .venv/dev  ## redraw the pictures in README and docs
 	$(BIN)/python benchmarks/explore.py --pictures docs/images
 	$(BIN)/python experiments/splat_pictures.py docs/images
 	$(BIN)/matchkernel demo -o out/demo
-	$(BIN)/python -c "from PIL import Image; Image.open('out/demo/rotated-copy-light-wide.png').convert('RGB').resize((1152, 494)).save('docs/images/matches.jpg', quality=85)"
+	$(BIN)/python -c "from PIL import Image; Image.open('out/demo/rotated-copy-small-wide.png').convert('RGB').resize((1152, 494)).save('docs/images/matches.jpg', quality=85)"
 
 check-results: .venv/dev  ## check that the tables of the reports and docs are those of experiments/results
 	$(BIN)/python experiments/check_reports.py

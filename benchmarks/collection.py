@@ -20,6 +20,8 @@ from typing import Any
 from photo_parts import write_photos
 from timing import processor, versions, write_result
 
+from matchkernel.runtime.config import PHOTO_MODEL
+
 KEYPOINTS, SIZE, NEXT = 500, (400, 300), 5
 
 
@@ -30,7 +32,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=200)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--on", nargs="+", default=["local", "ray"])
-    parser.add_argument("--model", default="light-wide")
+    parser.add_argument("--model", default=PHOTO_MODEL)
     options = parser.parse_args()
     print(f"{options.images} images, {options.workers} workers; {processor()}; {versions()}", flush=True)
     with tempfile.TemporaryDirectory() as place:

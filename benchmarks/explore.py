@@ -17,8 +17,10 @@ from pathlib import Path
 from playwright.sync_api import Page, sync_playwright
 from timing import write_result
 
+from matchkernel.runtime.config import PHOTO_MODEL
+
 REPEATS = 15
-MODELS = ("light-wide", "rootsift", "light-wide")  # the last is the one that is asked again
+MODELS = (PHOTO_MODEL, "rootsift", PHOTO_MODEL)  # the last is the one that is asked again
 # Each sets something and waits until it is drawn; the time is that of the whole.
 SLIDER = """async (k) => { const panel = matchkernel.panels[0], start = performance.now();
   panel.ratio.input.value = 0.7 + 0.01 * k; panel.ratio.input.dispatchEvent(new Event("input"));

@@ -13,6 +13,7 @@ from matchkernel import Matcher
 from matchkernel.data.sample_pair import FOLDER
 from matchkernel.photos.extract import extract_with, open_describer
 from matchkernel.photos.pipeline import MatchSettings, match_features
+from matchkernel.runtime.config import PHOTO_MODEL
 from matchkernel.storage.pixels import as_gray
 from matchkernel.storage.settings import with_options
 
@@ -52,7 +53,7 @@ def memory() -> list[float]:
 def speed(threads: int) -> dict[str, float]:
     """Processor seconds per pair of different images, with a describer that is opened once and with a matcher."""
     images, settings = frames(LARGER), with_options(MatchSettings(), {"keypoints": MORE})
-    describer, matcher = open_describer("light-wide"), Matcher(settings=settings)
+    describer, matcher = open_describer(PHOTO_MODEL), Matcher(settings=settings)
     pairs = [(images[i], images[i + 10]) for i in range(0, 20 * AT_A_TIME, 20)]
 
     def with_functions(pair: tuple[np.ndarray, np.ndarray]) -> object:

@@ -289,12 +289,19 @@ def photos(sources: str, column: str, scale: float) -> str:
     return " / ".join(f"{scale * homographies(file)[name][column]:.1f}" for file, name in pairs)
 
 
-def poses(source: str, scenes: list[str], limit: int = 10, other: str = "", others: Sequence[str] | None = None) -> str:
-    """mAA in percent ± its deviation over samples of pairs.
+def poses(
+    source: str | list[str],
+    scenes: list[str],
+    limit: int = 10,
+    other: str = "",
+    others: Sequence[str] | None = None,
+) -> str:
+    """mAA in percent ± its deviation over samples of pairs; of several trainings, the mean of each pair.
 
     With `other`, the difference to it on the same pairs; with `others`, on the pairs of these scenes in their order.
     """
-    scores = _accuracy(source, scenes, limit)
+    several = [_accuracy(one, scenes, limit) for one in ([source] if isinstance(source, str) else source)]
+    scores = [np.mean(parts, axis=0) for parts in zip(*several, strict=True)]
     if other:
         scores = [ours - theirs for ours, theirs in zip(scores, _accuracy(other, others or scenes, limit), strict=True)]
     random, total = np.random.default_rng(0), np.zeros(2000)

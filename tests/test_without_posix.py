@@ -52,7 +52,7 @@ print(matchkernel.storage.folders.fcntl, hasattr(matchkernel.cli.console.select,
 def test_the_command_starts():
     returncode, stdout, stderr = run(*MATCHKERNEL, "info")
     assert (returncode, stderr) == (0, "")
-    assert "light-wide" in stdout
+    assert "small-wide" in stdout
 
 
 BUILDER = """

@@ -88,7 +88,7 @@ def test_weights_of_a_user_run_without_torch(photos):
 def test_the_demo_runs_without_torch(tmp_path):
     [[code, out, error]], imported = run_all([["demo", "-o", "demo"]], tmp_path, blocked=False)
     assert (code, imported) == (0, False), error
-    assert out.count("light-wide") == 2
+    assert out.count("small-wide") == 2
 
 
 def test_the_explorer_saves_a_page_of_matches_without_torch(photos):

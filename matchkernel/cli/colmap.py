@@ -44,11 +44,12 @@ def colmap(
     as_json: options.Json = False,
 ) -> None:
     """Reconstruct scenes from our features and matches with COLMAP, which verifies them and builds the model."""
-    from matchkernel.collection.reconstruct import reconstruct
+    from matchkernel.collection.reconstruct import model_of_workspace, reconstruct
     from matchkernel.storage.photo_folders import photos_in
 
     given = options.given_options(context)
-    describer = (model if features is None else _model_of(features, model, given)).open()
+    model = model.continuing(model_of_workspace(out), given) if features is None else _model_of(features, model, given)
+    describer = model.open()
     count = len(photos_in(images, only=only or (), listed=listed, without=masks).paths)
     pool, label = compute.open(count, model.device)
     start = time.monotonic()

@@ -17,6 +17,7 @@ from matchkernel.photos.features import Store
 
 @options.with_settings
 def extract(
+    context: typer.Context,
     images: Annotated[list[Path], typer.Argument(help="images, folders of images, patterns such as 'photos/**/*.jpg'")],
     out: Annotated[Path, typer.Option("--out", "-o", help="features.h5 in hloc's layout, or a folder for .npz files")],
     model: options.ModelOptions,
@@ -30,13 +31,13 @@ def extract(
     as_json: options.Json = False,
 ) -> None:
     """Extract features from images; run it again to resume."""
-    from matchkernel.collection.extract import extract_images
+    from matchkernel.collection.extract import extract_images, model_there
     from matchkernel.storage.photo_folders import photos_at
     from matchkernel.storage.work import recording, stage
 
     with recording() as stages:
         with stage("open"):
-            describer = model.open(later=True)
+            describer = model.continuing(model_there(out), options.given_options(context)).open(later=True)
         photos = photos_at(images, only=only or (), listed=listed, without=masks)
         if photos.ignored:
             say(photos.what_was_ignored())

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,7 @@ import typer
 from matchkernel.cli.console import say
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
-from matchkernel.runtime.config import AUTO, ENGINES
+from matchkernel.runtime.config import AUTO, ENGINES, PHOTO_MODEL, PHOTO_MODEL_BEFORE
 from matchkernel.storage.settings import setting
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 class ModelOptions:
     """What describes the keypoints of photos."""
 
-    model: str = setting("light-wide", about="name of trained weights, a .safetensors file, sift or rootsift")
+    model: str = setting(PHOTO_MODEL, about="name of trained weights, a .safetensors file, sift or rootsift")
     untrained: bool = setting(False, about=UNTRAINED)
     device: str = setting("auto", about=DEVICES)
     engine: str = setting(AUTO, about=COMPUTES)
@@ -66,6 +66,11 @@ class ModelOptions:
         given = ["--untrained"] * self.untrained + ["--engine"] * (self.engine != AUTO)
         if self.model in SIFTS and given:
             raise ArgumentError(f"{self.model} is not a network: leave out {' and '.join(given)}")
+
+    def continuing(self, recorded: str, given: Sequence[str]) -> "ModelOptions":
+        """The model that adds to features of this one: if none is given, an earlier version's default stays."""
+        is_before = recorded == PHOTO_MODEL_BEFORE and "model" not in given
+        return dataclasses.replace(self, model=recorded) if is_before else self
 
     def open(self, *, later: bool = False) -> "Describer":
         """The describer; with `later`, only workers open its engine."""

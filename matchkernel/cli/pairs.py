@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from math import comb
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,9 +15,6 @@ from matchkernel.cli import options
 from matchkernel.cli.console import progress_bar, say
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.detect import Detector
-
-if TYPE_CHECKING:
-    from matchkernel.photos.extract import Describer
 
 FOR_PHOTOS = {"features", *options.option_names(options.ModelOptions), *options.option_names(Detector)} - {"device"}
 
@@ -71,7 +68,7 @@ def pairs(
         if extracted is None and choice.top and not exhaustive and sources == Sources():
             say(f"extracting features ({len(names)} images{'' if features else '; --features FOLDER would keep them'})")
             kept, images = features or stack.enter_context(_room(out, model, detector)), {n: source / n for n in names}
-            skipped = _extract(images, kept, model.open(later=True), detector)
+            skipped = _extract(images, kept, model, detector, options.given_options(context))
             names, extracted = [name for name in names if name not in skipped], open_features(kept)
         with progress_bar("choosing pairs", len(names), unit="images") as progress:
             chosen = make_pairs(
@@ -108,10 +105,13 @@ def _room(out: Path, model: options.ModelOptions, detector: Detector) -> Iterato
         build.is_discarded = True
 
 
-def _extract(images: dict[str, Path], out: Path, describer: "Describer", detector: Detector) -> dict[str, str]:
+def _extract(
+    images: dict[str, Path], out: Path, model: options.ModelOptions, detector: Detector, given: list[str]
+) -> dict[str, str]:
     """Extract the features of photos; why some of them were skipped."""
-    from matchkernel.collection.extract import extract_images
+    from matchkernel.collection.extract import extract_images, model_there
 
+    describer = model.continuing(model_there(out), given).open(later=True)
     with progress_bar("extracting features", len(images), unit="images") as progress:
         skipped = extract_images(images, out, describer, detector, say=say, progress=progress).skipped
     if len(skipped) == len(images):

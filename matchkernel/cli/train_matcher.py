@@ -8,6 +8,7 @@ import typer
 
 from matchkernel.cli.console import progress_bar, say
 from matchkernel.cli.options import Device, Model, Settings
+from matchkernel.runtime.config import PHOTO_MODEL
 
 
 def train_matcher(
@@ -15,7 +16,7 @@ def train_matcher(
     out: Annotated[
         Path, typer.Option("--out", "-o", help=".safetensors file to write; run the command again to resume")
     ],
-    model: Model = "light-wide",
+    model: Model = PHOTO_MODEL,
     validate: Annotated[
         list[Path] | None, typer.Option(help="scene with true cameras to validate on; may be given several times")
     ] = None,

@@ -149,7 +149,7 @@ def extract_images(
     refusal = f"{out}: another process is writing features to it"
     with shards_of([job.out], refusal) if is_h5(job.out) else exclusive(job.out, refusal, is_shared=True):
         remove_leftovers_of(job.out)
-        job = replace(job, detector=job.detector.continuing(_settings_there(job.out)))
+        job = replace(job, detector=job.detector.continuing(_facts_there(job.out)[1]))
         with _opened(job, describer, workers, len(images)) as (facts, run):
             photos = _photos(job.out, images, facts, say)
             progress(0, left := len(photos))
@@ -218,15 +218,21 @@ def _open_in_worker(job: ExtractJob, describer: Describer, gpu: bool) -> tuple[d
     return extractor.facts, lambda photos: list(extractor.each(photos))
 
 
-def _settings_there(out: Path) -> dict[str, Any]:
-    """The settings of some features that are there already; empty if there are none."""
+def model_there(out: Path) -> str:
+    """Name of the model of some features that are there already; empty if there are none."""
+    return _facts_there(out)[0]
+
+
+def _facts_there(out: Path) -> tuple[str, dict[str, Any]]:
+    """Model and settings of some features that are there, or that an interrupted run has left for an .h5."""
     with suppress(FileError):  # damaged: reported later
-        if is_h5(out):
-            known = recorded_facts(out, image_names(out)[:1]) if out.exists() else {}
-            return next((facts.get("settings", {}) for facts in known.values()), {})
-        path = next(out.rglob(f"*{NPZ_SUFFIX}"), None)
-        return {} if path is None else dict(read_facts(path)[1])
-    return {}
+        if is_h5(out) and out.exists():
+            known = recorded_facts(out, image_names(out)[:1])
+            return next(((found.get("model", ""), found.get("settings", {})) for found in known.values()), ("", {}))
+        path = next((parts_of(out) if is_h5(out) else out).rglob(f"*{NPZ_SUFFIX}"), None)
+        if path is not None:
+            return read_facts(path)
+    return "", {}
 
 
 def _photos(out: Path, images: dict[str, Path], facts: dict[str, Any], say: Say) -> list[Photo]:

@@ -44,6 +44,7 @@ from matchkernel.photos.files import (
     write_pairs,
 )
 from matchkernel.photos.pipeline import MatchSettings
+from matchkernel.runtime.config import PHOTO_MODEL, PHOTO_MODEL_BEFORE
 from matchkernel.storage.files import LONG_TEXT, file_hash, key_of, link_or_copy, read_small_text, resolved, write_json
 from matchkernel.storage.folders import Build, begun_with, recover, resumable_build
 from matchkernel.storage.images import open_image, write_png
@@ -85,7 +86,7 @@ class Summary:
 def reconstruct(
     images: str | Path,
     workspace: str | Path,
-    model: Model = "light-wide",
+    model: Model | None = None,
     settings: ReconstructSettings | None = None,
     *,
     only: Sequence[str] = (),
@@ -116,7 +117,8 @@ def reconstruct(
     Args:
         images: folder of images, of one scene or of several.
         workspace: folder to create.
-        model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift".
+        model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift" (default: "small-wide", or
+            "light-wide" if an earlier version, whose default it was, began the workspace).
         settings: how to reconstruct (default: ReconstructSettings()).
         only: patterns, of which a name must match one (see photo_folders.photos_in).
         listed: file of the names to take.
@@ -139,7 +141,7 @@ def reconstruct(
     job = _Job(
         Path(images),
         Path(workspace),
-        open_describer(model, engine=engine),
+        open_describer(_usual_model(Path(workspace)) if model is None else model, engine=engine),
         settings_of_features(features, settings or ReconstructSettings(), say, given),
         None if masks is None else Path(masks),
         workers,
@@ -322,6 +324,19 @@ class _Finished:
             job, self.folder, photos, self.skipped, self.summary.get("refused", ()), unregistered
         )
         return Summary(**{**self.summary, "unregistered": unregistered, "reasons": reasons})
+
+
+def model_of_workspace(workspace: Path) -> str:
+    """Name of the model that a workspace was made or begun with; empty if there is none."""
+    recover(workspace)
+    with suppress(FileError):  # not ours: said before anything is written
+        finished = _read_finished(workspace)
+        return str((begun_with(workspace) if finished is None else finished.settings).get("model", ""))
+    return ""
+
+
+def _usual_model(workspace: Path) -> str:
+    return PHOTO_MODEL_BEFORE if model_of_workspace(workspace) == PHOTO_MODEL_BEFORE else PHOTO_MODEL
 
 
 def _continuing(job: _Job, before: Mapping[str, Any]) -> _Job:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from matchkernel.runtime.config import PHOTO_MODEL
 from matchkernel.storage.settings import Checked, setting
 
 MAX_KEYPOINTS = 8000
@@ -24,7 +25,7 @@ class ExploreSettings(Checked):
 
     host: str = setting("127.0.0.1", about="name or address to serve at")
     port: int = setting(8765, low=0, high=65535, about="port to serve at; 0 for any free one")
-    model: str = setting("light-wide", about="name of trained weights, a .safetensors file, sift or rootsift")
+    model: str = setting(PHOTO_MODEL, about="name of trained weights, a .safetensors file, sift or rootsift")
     keypoints: int = setting(
         2000, low=10, high=MAX_KEYPOINTS, about="maximum number of keypoints per photo at the start"
     )

@@ -20,7 +20,7 @@ from matchkernel.geometry.detect import Detection, Detector
 from matchkernel.geometry.frames import DEVICE_SAMPLER, SAMPLER, Frames, Pyramid
 from matchkernel.geometry.sift import frame_sift, to_rootsift
 from matchkernel.photos.features import LEARNED_RATIO, RATIO, STORE, THRESHOLD, Features, Store, label_of
-from matchkernel.runtime.config import AUTO, CUDA_HALF, TORCH, VARIANTS
+from matchkernel.runtime.config import AUTO, CUDA_HALF, PHOTO_MODEL, TORCH, VARIANTS
 from matchkernel.runtime.onnx import ENGINE, Engine, OnnxEngine, check_name, describe_patches, open_onnx, runs_on_cpu
 from matchkernel.runtime.weights import Weights, read_weights
 from matchkernel.storage.arrays import unit_rows
@@ -171,9 +171,9 @@ def open_describer(
         later: only read the weights; the engine is opened where the describer is used, such as in another process.
 
     Example:
-        >>> describer = open_describer("light-wide")
+        >>> describer = open_describer("small-wide")
         >>> describer.name, describer.D, describer.device
-        ('light-wide', 128, 'cpu')
+        ('small-wide', 128, 'cpu')
     """
     check_name(engine)
     if isinstance(model, Describer):
@@ -295,7 +295,7 @@ def _cutting_and_describing(
 
 def extract(
     image: Image,
-    model: Model = "light-wide",
+    model: Model = PHOTO_MODEL,
     detector: Detector | None = None,
     *,
     frames: Frames | None = None,

@@ -14,6 +14,7 @@ from matchkernel.errors import ArgumentError
 from matchkernel.photos.extract import Describer, Image, Model, extract_with, open_describer
 from matchkernel.photos.features import Features
 from matchkernel.photos.pipeline import ImageMatches, MatchSettings, match_features, photos_at_once, photos_to_align
+from matchkernel.runtime.config import PHOTO_MODEL
 from matchkernel.storage.memo import Memo
 from matchkernel.storage.pixels import as_gray
 from matchkernel.storage.settings import with_options
@@ -70,7 +71,7 @@ class Matcher:
 
     def __init__(
         self,
-        model: Model = "light-wide",
+        model: Model = PHOTO_MODEL,
         settings: MatchSettings | None = None,
         *,
         device: "str | torch.device | None" = None,

@@ -16,6 +16,7 @@ from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.guided import guided_matches
 from matchkernel.photos.match import DEFAULT_FILTER, FILTER_HELP, Filter, align_matches, match, parse_filter
 from matchkernel.photos.verify import INLIER_PIXELS, MAX_PIXELS, NAMES, NOT_THE_SAME, Geometry, Verification, verify
+from matchkernel.runtime.config import PHOTO_MODEL
 from matchkernel.runtime.onnx import ENGINE
 from matchkernel.storage.files import replacing
 from matchkernel.storage.pixels import as_gray
@@ -156,7 +157,7 @@ class ImageMatches:
 def match_images(
     a: Image | Features,
     b: Image | Features,
-    model: Model = "light-wide",
+    model: Model = PHOTO_MODEL,
     settings: MatchSettings | None = None,
     *,
     device: "str | torch.device | None" = None,
@@ -184,7 +185,7 @@ def match_images(
     Example:
         >>> from matchkernel import match_images
         >>> from matchkernel.data.sample_pair import FOLDER
-        >>> found = match_images(FOLDER / "left.png", FOLDER / "right.png", "light-wide", keypoints=300)
+        >>> found = match_images(FOLDER / "left.png", FOLDER / "right.png", keypoints=300)
         >>> found.geometry, len(found.matches) > 100
         ('fundamental', True)
         >>> points_a, points_b = found.inlier_points

@@ -12,14 +12,14 @@ from matchkernel.photos.extract import extract, open_describer
 from matchkernel.photos.pipeline import match_features
 from matchkernel.photos.verify import transfer_errors
 from matchkernel.plots.matches import save_picture
-from matchkernel.runtime.config import ONNX
+from matchkernel.runtime.config import ONNX, PHOTO_MODEL
 from matchkernel.storage.extras import need_opencv
 from matchkernel.storage.files import check_folder
 from matchkernel.storage.images import write_png
 
 DEGREES, SCALE = 30.0, 0.7  # of the copy
 PIXELS = 3.0  # a match this close to the truth is correct
-MODELS: dict[str, dict[str, Any]] = {"light-wide": {"engine": ONNX, "device": "cpu"}, "rootsift": {}}  # exact: float32
+MODELS: dict[str, dict[str, Any]] = {PHOTO_MODEL: {"engine": ONNX, "device": "cpu"}, "rootsift": {}}  # exact: float32
 
 
 @dataclass(frozen=True)

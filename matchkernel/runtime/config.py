@@ -10,6 +10,7 @@ from matchkernel.storage.settings import check_ranges, from_dict, setting, short
 
 AUTO, TORCH, ONNX, INT8, CUDA_HALF = "auto", "torch", "onnx", "onnx-int8", "cuda-half"
 ENGINES = (AUTO, TORCH, ONNX, INT8, CUDA_HALF)  # what computes descriptors; here, so that naming them loads nothing
+PHOTO_MODEL, PHOTO_MODEL_BEFORE = "small-wide", "light-wide"  # default for photos, now and until version 0.2
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,12 @@ from made_images import save, texture, turned, write_bad_images, write_odd_image
 
 import matchkernel
 from matchkernel.cli import console
+from matchkernel.collection.reconstruct import model_of_workspace, reconstruct
+from matchkernel.collection.reconstruct_settings import ReconstructSettings
+from matchkernel.geometry.detect import COLMAP_LIKE
 from matchkernel.photos.features import load_features, save_features
 from matchkernel.photos.files import open_features, read_matches, read_pairs
+from matchkernel.runtime.config import PHOTO_MODEL, PHOTO_MODEL_BEFORE
 
 FEATURES = ("--model", "rootsift", "--keypoints", 150)
 
@@ -132,6 +136,27 @@ def test_extract_and_again(out, photos):
     assert open_features(Path(out)).names == found["done"]
 
 
+@pytest.mark.parametrize("out", ["rows", "features.h5"])
+def test_features_of_the_default_of_earlier_versions_go_on_with_it(out, photos):
+    """If no model is given; other models are not mixed with it."""
+    few = ("-o", out, "--keypoints", 30, "--json")
+    good("extract", photos / "0.png", *few, "--model", PHOTO_MODEL_BEFORE)
+    assert PHOTO_MODEL_BEFORE in refused("extract", photos, *few, "--model", PHOTO_MODEL)
+    found = json.loads(good("extract", photos, *few).stdout)
+    assert (found["kept"], found["done"]) == (["0.png"], ["1.png", "2.png"])
+    assert found["descriptor"] == PHOTO_MODEL_BEFORE
+    good("pairs", photos, "-o", "p.txt", "--features", out, "--keypoints", 30, "--top", 1)
+    assert {open_features(Path(out)).load(name).model for name in found["kept"] + found["done"]} == {PHOTO_MODEL_BEFORE}
+
+
+def test_what_an_interrupted_run_left_for_an_h5_goes_on_with_its_model(photos):
+    parts = Path("features.h5.parts")
+    good("extract", photos / "0.png", "-o", parts, "--model", PHOTO_MODEL_BEFORE, "--keypoints", 30)
+    (parts / "0.png.npz").rename(parts / f"{'a' * 40}.npz")  # as shards are called
+    found = json.loads(good("extract", photos, "-o", "features.h5", "--keypoints", 30, "--json").stdout)
+    assert found["descriptor"] == PHOTO_MODEL_BEFORE
+
+
 def test_extract_skips_and_counts_what_cannot_be_read(photos):
     bad, odd = write_bad_images(photos), write_odd_images(photos)
     words = ("extract", photos, "nothing-here.png", "-o", "rows", "--model", "sift", "--keypoints", 10, "--json")
@@ -237,6 +262,23 @@ def test_colmap_takes_over_how_features_were_made_except_what_is_given(rendered,
     good(*words)
     made = json.loads(Path("ws/summary.json").read_text())["settings"]
     assert (made["model"], made["detector"]["keypoints"]) == ("rootsift", 500)
+
+
+@on_each_colmap
+def test_a_workspace_of_the_default_of_earlier_versions_goes_on_with_it(rendered, tmp_path):
+    """A finished one, and one that was begun; from the command line, and from Python."""
+    words = ("colmap", rendered / "images", "-o", tmp_path / "ws", "--keypoints", 300)
+    good(*words, "--model", PHOTO_MODEL_BEFORE)
+    summary = (tmp_path / "ws" / "summary.json").read_bytes()
+    assert PHOTO_MODEL_BEFORE in refused(*words, "--model", PHOTO_MODEL)
+    assert "are in it already" in good(*words).stderr
+    how = ReconstructSettings(replace(COLMAP_LIKE, keypoints=300))
+    reconstruct(rendered / "images", tmp_path / "ws", settings=how)
+    assert (tmp_path / "ws" / "summary.json").read_bytes() == summary
+    (tmp_path / "new.part").mkdir()
+    settings = json.dumps(json.loads(summary)["settings"], sort_keys=True)
+    (tmp_path / "new.part" / "journal").write_text(f"{settings}\n", encoding="utf-8")
+    assert model_of_workspace(tmp_path / "new") == PHOTO_MODEL_BEFORE
 
 
 def test_explore_saves_a_page_and_asks_before_it_replaces_one(tmp_path, photos_cc0):

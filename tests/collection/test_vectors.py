@@ -26,6 +26,7 @@ from matchkernel.model.weights import state_digest
 from matchkernel.photos.extract import SIFTS
 from matchkernel.photos.features import Features, save_features
 from matchkernel.photos.files import open_features
+from matchkernel.runtime.config import PHOTO_MODEL
 from matchkernel.storage.tensors import write_tensors
 
 D = 8
@@ -121,7 +122,7 @@ def test_features_without_any_descriptor_are_refused(tmp_path):
 def test_the_package_has_vocabularies_for_its_weights():
     """Small, and of the weights that are shipped: after these change, make_vocabularies.py has to be run."""
     centres, weights = read_vocabularies(SHIPPED)
-    assert {"light-wide", *SIFTS} <= set(centres)
+    assert {PHOTO_MODEL, "light-wide", *SIFTS} <= set(centres)
     assert set(centres) - set(SIFTS) == set(weights) <= set(matchkernel.available())
     assert SHIPPED.stat().st_size < 70_000 * len(centres) + 4000
     for name, digest in weights.items():

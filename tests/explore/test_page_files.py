@@ -64,7 +64,7 @@ def test_every_curve_has_a_colour_of_its_own():
     colours, dashes = colours.split(", "), json.loads(f"[{dashes}]")
     looks = {(colours[number % len(colours)], str(dashes[number % len(dashes)])) for number in range(most)}
     assert len(looks) == most
-    assert len(set(colours)) >= 8  # all different, where light-wide matched
+    assert len(set(colours)) >= 8  # all different, where the default matched
 
 
 def test_the_words_on_weak_answers_are_those_of_the_look_alikes():

@@ -14,6 +14,7 @@ from matchkernel import Matcher, match_images
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError
 from matchkernel.photos import matcher as opened
 from matchkernel.photos.extract import extract
+from matchkernel.runtime.config import PHOTO_MODEL
 
 IMAGE = texture()
 COPY, H = turned(IMAGE, 15)
@@ -190,4 +191,4 @@ def test_the_names_of_the_package_are_the_functions():
     from matchkernel.photos.verify import verify
 
     assert (matchkernel.extract, matchkernel.match, matchkernel.verify) == (extract, match, verify)
-    assert extract(IMAGE, keypoints=5).model == "light-wide"
+    assert extract(IMAGE, keypoints=5).model == PHOTO_MODEL

@@ -12,6 +12,7 @@ from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import Frames
 from matchkernel.model.descriptors import Descriptor, check_patch_size
 from matchkernel.photos.extract import Model, describe_detection, open_describer
+from matchkernel.runtime.config import PHOTO_MODEL
 from matchkernel.storage.extras import need
 from matchkernel.storage.pixels import as_gray
 from matchkernel.storage.settings import with_options
@@ -102,7 +103,7 @@ class LocalFeature(torch.nn.Module):
 
     def __init__(
         self,
-        model: Model = "light-wide",
+        model: Model = PHOTO_MODEL,
         detector: Detector | None = None,
         *,
         device: str | torch.device | None = None,

@@ -6,6 +6,7 @@ import numpy as np
 
 from matchkernel.photos.extract import Model
 from matchkernel.photos.matcher import Matcher
+from matchkernel.runtime.config import PHOTO_MODEL
 from matchkernel.storage.extras import CORE, need
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class MatchKernelMatcher(BaseMatcher):
             begin with ransac_. vismatch verifies the matches itself, by a homography.
     """
 
-    def __init__(self, device: str = "cpu", model: Model = "light-wide", **options: Any) -> None:
+    def __init__(self, device: str = "cpu", model: Model = PHOTO_MODEL, **options: Any) -> None:
         own = {name: value for name, value in options.items() if name.startswith("ransac_")}
         super().__init__(device, **own)
         rest = {name: value for name, value in options.items() if name not in own}

@@ -15,6 +15,7 @@ from matchkernel.evaluation.photos.scenes import read_scenes
 from matchkernel.model.context import ContextNetwork
 from matchkernel.photos.context import row_identity
 from matchkernel.photos.extract import open_describer
+from matchkernel.runtime.config import PHOTO_MODEL
 from matchkernel.storage.files import check_output, json_digest
 from matchkernel.storage.folders import exclusive
 from matchkernel.storage.settings import to_dict
@@ -45,7 +46,7 @@ def train_matcher(
     out: str | Path,
     config: MatcherConfig | None = None,
     *,
-    model: str = "light-wide",
+    model: str = PHOTO_MODEL,
     validate: Sequence[str | Path] = (),
     device: str = "auto",
     say: Say = lambda line: None,
