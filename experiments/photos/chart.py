@@ -25,9 +25,12 @@ SHOWN = {  # by name: a row of the results
     "RootSIFT": "rootsift | choice=largest contrast=0.01 orientations=all | ratio:0.9 | estimator=refined",
     "tiny": f"tiny | {OURS} | ratio:0.93 | {INT8}",
     "tiny, context": f"tiny | {OURS} | context | {INT8}",
-    "light-wide, the default": f"light-wide | {OURS} | ratio:0.93 | {INT8}",
+    "small-wide,\nthe default": f"small-wide | {OURS} | ratio:0.93 | {INT8}",
+    "small-wide, aligned": f"small-wide | {OURS} | ratio:0.93 | aligned=True {INT8}",
+    "small-wide, context": f"small-wide | {OURS} | context | {INT8}",
+    "small-wide, context, aligned": f"small-wide | {OURS} | context | aligned=True {INT8}",
+    "light-wide": f"light-wide | {OURS} | ratio:0.93 | {INT8}",
     "light-wide, aligned": f"light-wide | {OURS} | ratio:0.93 | aligned=True {INT8}",
-    "light-wide, context": f"light-wide | {OURS} | context | {INT8}",
     "light-wide, context, aligned": f"light-wide | {OURS} | context | aligned=True {INT8}",
     "XFeat + LighterGlue": "xfeat+lighterglue | none | estimator=refined",
     "ALIKED + LightGlue": "aliked-n16+lightglue | none | estimator=magsac pixels=0.25",
@@ -38,7 +41,16 @@ KINDS = {  # starts of names, in the order in which they are looked up
     ("",): ("networks at the keypoints of SIFT", BLUE),
 }
 BESIDE, LEFT, BELOW = (7, 4), (-7, 4), (7, -11)  # places of a name, in points
-PLACES = {"tiny": LEFT, "light-wide, aligned": LEFT, "light-wide, the default": (-7, -11), "XFeat + LighterGlue": BELOW}
+PLACES = {
+    "tiny": BELOW,
+    "tiny, context": LEFT,
+    "small-wide,\nthe default": LEFT,
+    "small-wide, context": BELOW,
+    "small-wide, context, aligned": (7, 12),
+    "light-wide": BELOW,
+    "light-wide, aligned": BELOW,
+    "XFeat + LighterGlue": BELOW,
+}
 RESULTS = Path(__file__).parents[1] / "results"
 LINES = {  # by method and filter of keypoint_seconds.json: colour, and the place of its labels
     "rootsift ratio": (GRAY, (6, -8)),
