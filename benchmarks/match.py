@@ -28,15 +28,17 @@ from matchkernel.geometry.detect import Detector
 from matchkernel.photos.extract import open_describer
 from matchkernel.photos.match import parse_filter
 from matchkernel.photos.pipeline import MatchSettings, match_images
+from matchkernel.runtime.config import PHOTO_MODEL
 from matchkernel.storage.work import use_threads
 
 KEYPOINTS, REPEATS, LARGE_REPEATS = 2000, 7, 3
-LARGE_MODELS = ("rootsift", "tiny", "light-wide")
+LARGE_MODELS = ("rootsift", "tiny", PHOTO_MODEL, "light-wide")
 METHODS = (
     ("rootsift", "auto", "ratio"),
     *((name, "auto", "ratio") for name in matchkernel.available()),
+    (PHOTO_MODEL, "auto", "context"),
     ("light-wide", "auto", "context"),
-    ("light-wide", "torch", "ratio"),
+    (PHOTO_MODEL, "torch", "ratio"),
 )
 START_UP = {
     "python -c pass": ("-c", "pass"),
