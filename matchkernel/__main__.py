@@ -34,7 +34,19 @@ def main() -> None:
         app()
     except SystemExit as end:
         _end_interrupted_threads(end)
+        _write_what_is_left(end)
         raise
+
+
+def _write_what_is_left(end: SystemExit) -> None:
+    """Output that cannot be written is an error of one line: Python itself would tell it at its end, in two."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not end.code and not isinstance(error, BrokenPipeError):
+            sys.stderr.write(f"error: {error}\n")
+        end.code = end.code or 1
 
 
 def _open_missing_streams() -> None:

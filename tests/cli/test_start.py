@@ -107,10 +107,11 @@ def test_without_a_verb_the_help_is_shown(words):
     assert (result.stdout.count("Usage"), result.stderr) == (1, "")
 
 
-@pytest.mark.parametrize("words", [(), ("--help",)])
-def test_help_that_cannot_be_written_is_one_line(words):
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", [(), ("--help",), ("--version",), ("info",)])
+def test_what_cannot_be_written_is_one_line(words, unbuffered):
     with Path("/dev/full").open("w") as full:
-        done = process(*words, stdout=full)
+        done = process(*words, stdout=full, env={**os.environ, "PYTHONUNBUFFERED": unbuffered})
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
 
 
