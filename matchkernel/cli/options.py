@@ -13,7 +13,7 @@ import typer
 from matchkernel.cli.console import say
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.detect import Detector
-from matchkernel.runtime.config import AUTO, ENGINES, PHOTO_MODEL, PHOTO_MODEL_BEFORE
+from matchkernel.runtime.config import AUTO, ENGINES, PHOTO_MODEL, photo_model
 from matchkernel.storage.settings import setting
 
 if TYPE_CHECKING:
@@ -68,9 +68,8 @@ class ModelOptions:
             raise ArgumentError(f"{self.model} is not a network: leave out {' and '.join(given)}")
 
     def continuing(self, recorded: str, given: Sequence[str]) -> "ModelOptions":
-        """The model that adds to features of this one: if none is given, an earlier version's default stays."""
-        is_before = recorded == PHOTO_MODEL_BEFORE and "model" not in given
-        return dataclasses.replace(self, model=recorded) if is_before else self
+        """The model that adds to features of this one."""
+        return self if "model" in given else dataclasses.replace(self, model=photo_model(recorded))
 
     def open(self, *, later: bool = False) -> "Describer":
         """The describer; with `later`, only workers open its engine."""

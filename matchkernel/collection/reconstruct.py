@@ -15,7 +15,7 @@ import numpy as np
 from matchkernel import __version__
 from matchkernel.collection.choice import PairChoice, parse_choice
 from matchkernel.collection.extract import extract_images
-from matchkernel.collection.given_features import given_features, photo_of, settings_of_features
+from matchkernel.collection.given_features import given_features, model_of_features, photo_of, settings_of_features
 from matchkernel.collection.match import match_pairs
 from matchkernel.collection.pairs import make_pairs
 from matchkernel.collection.reconstruct_settings import ReconstructSettings
@@ -44,7 +44,7 @@ from matchkernel.photos.files import (
     write_pairs,
 )
 from matchkernel.photos.pipeline import MatchSettings
-from matchkernel.runtime.config import PHOTO_MODEL, PHOTO_MODEL_BEFORE
+from matchkernel.runtime.config import AUTO, photo_model
 from matchkernel.storage.files import LONG_TEXT, file_hash, key_of, link_or_copy, read_small_text, resolved, write_json
 from matchkernel.storage.folders import Build, begun_with, recover, resumable_build
 from matchkernel.storage.images import open_image, write_png
@@ -117,8 +117,8 @@ def reconstruct(
     Args:
         images: folder of images, of one scene or of several.
         workspace: folder to create.
-        model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift" (default: "small-wide", or
-            "light-wide" if an earlier version, whose default it was, began the workspace).
+        model: a Descriptor, a name of trained weights, a weight file, "sift" or "rootsift" (default: that of
+            `features`, or "small-wide"; "light-wide" if an earlier version, whose default it was, began the workspace).
         settings: how to reconstruct (default: ReconstructSettings()).
         only: patterns, of which a name must match one (see photo_folders.photos_in).
         listed: file of the names to take.
@@ -141,7 +141,7 @@ def reconstruct(
     job = _Job(
         Path(images),
         Path(workspace),
-        open_describer(_usual_model(Path(workspace)) if model is None else model, engine=engine),
+        _usual_describer(Path(workspace), features, engine) if model is None else open_describer(model, engine=engine),
         settings_of_features(features, settings or ReconstructSettings(), say, given),
         None if masks is None else Path(masks),
         workers,
@@ -335,8 +335,11 @@ def model_of_workspace(workspace: Path) -> str:
     return ""
 
 
-def _usual_model(workspace: Path) -> str:
-    return PHOTO_MODEL_BEFORE if model_of_workspace(workspace) == PHOTO_MODEL_BEFORE else PHOTO_MODEL
+def _usual_describer(workspace: Path, features: str | Path | None, engine: str) -> Describer:
+    """What describes photos if no model is given: what made the features, or the default."""
+    made_by = {} if features is None else model_of_features(Path(features))
+    name = made_by.get("model") or photo_model(model_of_workspace(workspace))
+    return open_describer(name, engine=made_by.get("engine", AUTO) if engine == AUTO else engine)
 
 
 def _continuing(job: _Job, before: Mapping[str, Any]) -> _Job:

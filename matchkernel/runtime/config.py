@@ -13,6 +13,11 @@ ENGINES = (AUTO, TORCH, ONNX, INT8, CUDA_HALF)  # what computes descriptors; her
 PHOTO_MODEL, PHOTO_MODEL_BEFORE = "small-wide", "light-wide"  # default for photos, now and until version 0.2
 
 
+def photo_model(recorded: str) -> str:
+    """The default for photos where features of a model are there: what an earlier version's default began stays so."""
+    return recorded if recorded == PHOTO_MODEL_BEFORE else PHOTO_MODEL
+
+
 @dataclass(frozen=True)
 class Variant:
     """The parts of a descriptor: how the map is aggregated and what follows."""

@@ -49,13 +49,13 @@ def test_stopped_work_leaves_nothing(number, code, message, tmp_path):
 
 
 SLOW_THREADS = """
-import time
+import os, time
 from matchkernel.__main__ import main
 from matchkernel.cli import app, console
 from matchkernel.storage.work import in_threads
 
 def work(number):
-    print("begun", flush=True)
+    os.write(1, b"begun\\n")
     time.sleep(100)
 
 app.app = lambda: console.run_script(lambda: list(in_threads(work, range(2), 2)))

@@ -54,7 +54,7 @@ def test_features_and_pairs_made_before_give_the_model_of_the_plain_command(work
     images = {path.name: path for path in scene.iterdir()}
     extract_images(images, tmp_path / "features", open_describer("rootsift"), SETTINGS.detector, store="float16")
     said = []
-    found = reconstruct(scene, tmp_path / "ws", "rootsift", features=tmp_path / "features", say=said.append)
+    found = reconstruct(scene, tmp_path / "ws", features=tmp_path / "features", say=said.append)  # and their model
     assert said[0] == f"with the settings of {tmp_path / 'features'}: keypoints 500, contrast 0.01, store float16"
     assert f"taking features of 6 of 6 photos from {tmp_path / 'features'}" in said
     assert found.registered == 6

@@ -75,12 +75,12 @@ def test_the_strip_chooses_and_moving_the_second_patch_draws_the_curve(page, ser
     set_slider(page, "#sliders .slider:nth-of-type(1) input", 45)
     page.get_by_text("45°", exact=True).wait_for()
     page.get_by_text(", moved").wait_for()
-    page.wait_for_function(
-        "() => { const cells = [...document.querySelectorAll('#curve-values td')].map((one) => one.textContent);"
-        " return cells.length > 0 && !cells.includes('–'); }"  # not the moment in which there is no table
+    whole_table = page.wait_for_function(  # waited for and read in one step: it is drawn anew while models answer
+        """() => { const rows = [...document.querySelectorAll("#curve-values tr")].map(({ cells: [name, cosine] }) =>
+          [name.textContent, cosine.textContent]);
+          return rows.length > 0 && rows.every(([, cosine]) => cosine !== "–") && rows; }"""
     )
-    rows = page.locator("#curve-values tr").all_inner_texts()
-    shown = {name: float(value) for name, value in (row.split("\t") for row in rows)}
+    shown = {name: float(cosine) for name, cosine in whole_table.json_value()}
     photo, region = served.explorer.pair[0], Region(*of_panel(page, REGIONS_OF_CHOSEN)[0])
     for model in ("dual", "light", "RootSIFT"):
         cosines, steps, _ = served.explorer.inspector.curve(photo, region, photo, region, "turn", PatchChange(), model)
