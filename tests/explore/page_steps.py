@@ -80,9 +80,9 @@ def view_of(page):
     return of_panel(page, "({ scale: view.scale, x: view.x, y: view.y })")
 
 
-def fits(page):
-    """Whether both photos lie inside the canvas of each panel."""
-    return page.evaluate(
+def wait_until_fits(page):
+    """Until both photos lie inside the canvas of each panel, which follows its window."""
+    page.wait_for_function(
         """() => matchkernel.panels.every(({ view, canvas, stage }) => {
           const [a, b] = matchkernel.photos, stacked = stage.classList.contains("stacked");
           const width = stacked ? a.width : a.width + b.width * a.height / b.height;

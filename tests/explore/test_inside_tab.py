@@ -5,7 +5,16 @@ import re
 import numpy as np
 import pytest
 import torch
-from page_steps import drawn_map, fits, look_inside, of_panel, open_inside, press_on_photos, set_slider, view_of
+from page_steps import (
+    drawn_map,
+    look_inside,
+    of_panel,
+    open_inside,
+    press_on_photos,
+    set_slider,
+    view_of,
+    wait_until_fits,
+)
 from scipy.stats import t as student
 
 from matchkernel.explore.inside import PatchChange, Region
@@ -161,7 +170,7 @@ def test_another_match_inside_leaves_the_photos_whole(page):
     page.locator("#look-inside").click()
     page.get_by_role("option", name="Match 2,").click()
     page.locator("#tab-match").click()
-    assert fits(page)
+    wait_until_fits(page)
     start = view_of(page)
     press_on_photos(page, "+")
     page.get_by_role("button", name="whole photos").click()

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from page_steps import SHOWN, counts, fits, limit, of_panel, passed_and_right, set_slider, view_of, words
+from page_steps import SHOWN, counts, limit, of_panel, passed_and_right, set_slider, view_of, wait_until_fits, words
 from PIL import Image
 
 from matchkernel.photos.verify import ERRORS
@@ -157,14 +157,12 @@ def test_two_models_and_other_windows_show_both_photos(page):
     assert boxes[0]["height"] == boxes[1]["height"]
     for width, height in ((1200, 900), (700, 900), (390, 500), (1600, 700)):
         page.set_viewport_size({"width": width, "height": height})
-        page.wait_for_timeout(300)
-        assert fits(page), width
+        wait_until_fits(page)
     page.locator("#limits select").nth(1).select_option("sift")
     page.get_by_text("sift · ").wait_for()
     page.get_by_label("compare two models").uncheck()
     assert page.locator(".panel").count() == 1
-    page.wait_for_timeout(300)
-    assert fits(page)
+    wait_until_fits(page)
 
 
 def test_downloads_hold_what_is_shown_in_the_pixels_of_the_files(page, photo_files, tmp_path):
