@@ -15,7 +15,7 @@ from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.storage.settings import with_options
 
 if TYPE_CHECKING:
-    from matchkernel.collection.reconstruct import Summary
+    from matchkernel.collection.workspace import Summary
 
 SHOWN_REASONS = 100
 
@@ -44,7 +44,8 @@ def colmap(
     as_json: options.Json = False,
 ) -> None:
     """Reconstruct scenes from our features and matches with COLMAP, which verifies them and builds the model."""
-    from matchkernel.collection.reconstruct import model_of_workspace, reconstruct
+    from matchkernel.collection.reconstruct import reconstruct
+    from matchkernel.collection.workspace import model_of_workspace
     from matchkernel.storage.photo_folders import photos_in
 
     given = options.given_options(context)

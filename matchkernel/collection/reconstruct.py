@@ -3,9 +3,9 @@
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -15,19 +15,31 @@ import numpy as np
 from matchkernel import __version__
 from matchkernel.collection.choice import PairChoice, parse_choice
 from matchkernel.collection.extract import extract_images
-from matchkernel.collection.given_features import given_features, model_of_features, photo_of, settings_of_features
+from matchkernel.collection.given_features import given_features, model_of_features, settings_of_features
 from matchkernel.collection.match import match_pairs
 from matchkernel.collection.pairs import make_pairs
 from matchkernel.collection.reconstruct_settings import ReconstructSettings
-from matchkernel.collection.undistorted import UNDISTORTED, give_way, undistort_workspace
-from matchkernel.colmap.converted import jpeg_name, name_in_model, photo_names
+from matchkernel.collection.undistorted import give_way, undistort_workspace
+from matchkernel.collection.workspace import (
+    GPS,
+    MATCHES,
+    PHOTOS,
+    SUMMARY,
+    WRITTEN,
+    Summary,
+    matches_of,
+    model_of_workspace,
+    read_finished,
+    reuse,
+    why_in_no_model,
+)
+from matchkernel.colmap.converted import name_in_model
 from matchkernel.colmap.georeference import write_gps
-from matchkernel.colmap.installed import MAPPERS, Command, find_colmap
+from matchkernel.colmap.installed import Command, find_colmap
 from matchkernel.colmap.picture import draw_model
 from matchkernel.colmap.points import point_cloud, write_ply
-from matchkernel.colmap.program import Colmap, MatchedPhotos, Models, model_folders, names_in
+from matchkernel.colmap.program import Colmap, MatchedPhotos, Models, names_in
 from matchkernel.colmap.text_files import check_image_name
-from matchkernel.colmap.unregistered import Outcome, why_skipped
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.conventions import frames_to_colmap
 from matchkernel.photos.context import matcher_digests
@@ -37,50 +49,18 @@ from matchkernel.photos.files import (
     NPZ_SUFFIX,
     FeatureFiles,
     Pair,
-    check_matches,
     check_pair_names,
-    read_matches_of,
     read_pairs,
     write_pairs,
 )
 from matchkernel.photos.pipeline import MatchSettings
 from matchkernel.runtime.config import AUTO, photo_model
-from matchkernel.storage.files import LONG_TEXT, file_hash, key_of, link_or_copy, read_small_text, resolved, write_json
+from matchkernel.storage.files import file_hash, key_of, resolved, write_json
 from matchkernel.storage.folders import Build, begun_with, recover, resumable_build
 from matchkernel.storage.images import open_image, write_png
-from matchkernel.storage.photo_folders import MASKED, Photos, check_masks, first_names, mask_of, photo_digest, photos_in
+from matchkernel.storage.photo_folders import Photos, check_masks, first_names, mask_of, photo_digest, photos_in
 from matchkernel.storage.pool import Workers
-from matchkernel.storage.settings import describe_differences
 from matchkernel.storage.work import Progress, Say
-
-SUMMARY, PHOTOS, MATCHES, GPS = "summary.json", "photos.json", "matches.h5", "gps.txt"
-# What a run writes into a workspace, earlier versions too, and another run replaces; what else is there is the user's.
-WRITTEN = (
-    *("database.db", "database.db-journal", "database.db-shm", "database.db-wal", "sparse", "models", UNDISTORTED),
-    *("features", "pairs.txt", MATCHES, "photos", PHOTOS, SUMMARY, GPS, "points.ply", "model.png", "images.txt"),
-    *("feature_importer.log", "matches_importer.log", *(f"{stage}.log" for stage in MAPPERS.values())),
-    *("keypoints", "matches.txt", "model_analyzer.log"),  # of version 0.1
-)
-
-
-@dataclass(frozen=True)
-class Summary:
-    """The result of a reconstruction."""
-
-    images: int  # given
-    registered: int  # images with a pose in the largest model
-    points: int  # in that model
-    observations: int  # of these points in images
-    track_length: float  # mean number of images in which a point is seen
-    error: float  # mean reprojection error in pixels
-    # Images that could not be used, and pairs ("a b") that could not be matched, each with the reason.
-    skipped: dict[str, str] = field(default_factory=dict)
-    pairs: int = 0  # that were matched
-    models: list[int] = field(default_factory=list)  # images of each model, the largest (`sparse`) first, then `models`
-    ignored: dict[str, int] = field(default_factory=dict)  # number of files that are no photos, by kind
-    unregistered: list[str] = field(default_factory=list)  # images that were used and are in no model
-    refused: list[str] = field(default_factory=list)  # images that COLMAP did not take in
-    reasons: dict[str, str] = field(default_factory=dict)  # why each image is in no model, and what to try
 
 
 def reconstruct(
@@ -186,21 +166,21 @@ def _reconstruct(
     digests, skipped = _digests(photos.paths, job.masks, job.say)
     inputs = {"photos": digests, "pairs": [choice.text, *(file_hash(path) for path in choice.files)]}
     recover(job.workspace)
-    finished = _read_finished(job.workspace)
+    finished = read_finished(job.workspace)
     job = _continuing(job, begun_with(job.workspace) if finished is None else finished.settings)
     if finished is not None:
-        finished.check(job)
+        finished.check(job.recorded, job.masks)
     if finished is not None and finished.is_made_from(inputs, skipped):
-        return finished.unchanged(job)
+        return finished.unchanged(job.images, job.masks, job.say)
     reused = given_features(features, job.describer, job.settings, digests, job.masks, job.say)
     with resumable_build(job.workspace, job.recorded, replaces=() if finished is None else WRITTEN) as build:
-        _reuse(job, build.folder, digests, finished, reused)
+        reuse(build.folder, digests, finished, reused, job.say)
         skipped |= _extract(job, build.folder, digests)
         pairs, unmatched = _match(job, build.folder, choice, [name for name in digests if name not in skipped], skipped)
         skipped |= unmatched
         if finished is not None and finished.is_made_from(inputs, skipped):
             build.is_discarded = True  # what was skipped then has failed again
-            return finished.unchanged(job)
+            return finished.unchanged(job.images, job.masks, job.say)
         used = {name: digest for name, digest in digests.items() if name not in skipped}
         models = _map(job, build, program, used, pairs)
         unregistered = sorted(used.keys() - set(models.refused).union(*models.names))
@@ -212,7 +192,9 @@ def _reconstruct(
             ignored=photos.ignored,
             unregistered=unregistered,
             refused=models.refused,
-            reasons=_reasons(job, build.folder, photos.paths, skipped, models.refused, unregistered),
+            reasons=why_in_no_model(
+                build.folder, job.images, job.masks, photos.paths, skipped, models.refused, unregistered
+            ),
             **models.facts,
         )
         record = {**dataclasses.asdict(summary), "inputs": inputs, "settings": job.recorded}
@@ -274,67 +256,6 @@ def _digests(paths: dict[str, Path], masks: Path | None, say: Say) -> tuple[dict
     return found, unreadable
 
 
-@dataclass(frozen=True)
-class _Finished:
-    """A finished workspace: what it was made from, and what came out."""
-
-    folder: Path
-    settings: dict[str, Any]
-    inputs: dict[str, Any]
-    summary: dict[str, Any]
-
-    @property
-    def skipped(self) -> dict[str, str]:
-        return dict(self.summary["skipped"])
-
-    def check(self, job: _Job) -> None:
-        """Refuse to replace a workspace that was made in another way."""
-        if differences := describe_differences(self.settings, job.recorded):
-            raise FileError(f"{self.folder}: already exists, {differences}; remove it or choose another place")
-        if job.masks is None and any(MASKED in digest for digest in self.inputs["photos"].values()):
-            raise FileError(f"{self.folder}: already exists, made with masks; give --masks, or choose another place")
-
-    @cached_property
-    def in_models(self) -> list[str]:
-        """Names of the images in all models."""
-        return [name for model in model_folders(self.folder) for name in names_in(model)]
-
-    @property
-    def damage(self) -> str | None:
-        """Why its models cannot be read, or None."""
-        try:
-            return None if self.in_models else f"{self.folder / 'sparse'}: has no images"
-        except FileError as error:
-            return str(error)
-
-    def is_made_from(self, inputs: dict[str, Any], skipped: Mapping[str, str]) -> bool:
-        return self.inputs == inputs and self.skipped.keys() == skipped.keys() and self.damage is None
-
-    def unchanged(self, job: _Job) -> Summary:
-        """The summary, with a line that says why nothing was done."""
-        photos = self.inputs["photos"]
-        if self.skipped:
-            job.say(f"{self.folder}: stays as it was; what was skipped then ({len(self.skipped)}) still cannot be used")
-        else:
-            job.say(f"{self.folder}: all {len(photos)} photos are in it already")
-        used = photos.keys() - self.skipped.keys() - set(self.summary.get("refused", ()))
-        registered = photo_names(self.in_models, used)
-        unregistered = sorted(used.difference(registered.values()))  # earlier summaries lack this, or the reasons
-        reasons = self.summary.get("reasons") or _reasons(
-            job, self.folder, photos, self.skipped, self.summary.get("refused", ()), unregistered
-        )
-        return Summary(**{**self.summary, "unregistered": unregistered, "reasons": reasons})
-
-
-def model_of_workspace(workspace: Path) -> str:
-    """Name of the model that a workspace was made or begun with; empty if there is none."""
-    recover(workspace)
-    with suppress(FileError):  # not ours: said before anything is written
-        finished = _read_finished(workspace)
-        return str((begun_with(workspace) if finished is None else finished.settings).get("model", ""))
-    return ""
-
-
 def _usual_describer(workspace: Path, features: str | Path | None, engine: str) -> Describer:
     """What describes photos if no model is given: what made the features, or the default."""
     made_by = {} if features is None else model_of_features(Path(features))
@@ -349,94 +270,6 @@ def _continuing(job: _Job, before: Mapping[str, Any]) -> _Job:
         return job
     detector = job.settings.detector.continuing(recorded)
     return replace(job, settings=replace(job.settings, detector=detector))
-
-
-def _read_finished(folder: Path) -> _Finished | None:
-    """What a workspace records; None if there is none. One that is not ours is refused."""
-    if not folder.exists():
-        return None
-    try:
-        facts = dict(json.loads(read_small_text(folder / SUMMARY, LONG_TEXT, what="a summary")))
-        settings, inputs = dict(facts.pop("settings")), dict(facts.pop("inputs"))
-        dict(inputs["photos"]), dict(facts["skipped"])
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        raise FileError(f"{folder}: already exists; remove it or choose another place") from None
-    return _Finished(folder, settings, inputs, facts)
-
-
-def _reuse(
-    job: _Job, folder: Path, digests: dict[str, str], finished: _Finished | None, given: dict[str, Path]
-) -> None:
-    """Keep features of unchanged photos: of an interrupted run, of the finished workspace, and of the user's folder."""
-    features = folder / "features"
-    for path in sorted(features.rglob(f"*{NPZ_SUFFIX}")):
-        name = path.relative_to(features).as_posix().removesuffix(NPZ_SUFFIX)
-        if name not in digests or photo_of(path) != digests[name] or _damage(path):
-            for made in (name, jpeg_name(name)):
-                (folder / "photos" / made).unlink(missing_ok=True)
-            path.unlink(missing_ok=True)  # last: its presence shows that something may have to be removed
-    if _damage(folder / MATCHES):
-        (folder / MATCHES).unlink()
-    if finished is not None:
-        _reuse_finished(job, folder, digests, finished)
-    for name, path in given.items():
-        link_or_copy(path, features / f"{name}{NPZ_SUFFIX}")
-
-
-def _reuse_finished(job: _Job, folder: Path, digests: dict[str, str], finished: _Finished) -> None:
-    """Take features and matches of a finished workspace, unless they are damaged, and say what is new."""
-    features, before = folder / "features", finished.inputs["photos"]
-    same = [name for name in digests if before.get(name) == digests[name]]
-    gone = len(before.keys() - digests.keys())
-    if finished.damage:
-        job.say(f"made again: {finished.damage}")
-    job.say(f"taking in {len(digests) - len(same)} new or changed photos, {len(same)} are known, {gone} are gone")
-    if again := [what for what in finished.skipped if what in digests or _is_pair(what, digests)]:
-        job.say(f"trying again what was skipped ({len(again)})")
-    kept = {finished.folder / "features" / f"{name}{NPZ_SUFFIX}": features / f"{name}{NPZ_SUFFIX}" for name in same}
-    for source, target in {**kept, finished.folder / MATCHES: folder / MATCHES}.items():
-        if (damage := _damage(source)) is None:
-            link_or_copy(source, target)
-        else:
-            job.say(f"made again: {damage}")
-
-
-def _damage(path: Path) -> str | None:
-    """Why the features or matches of a workspace cannot be read; None if they can, or are not there."""
-    try:
-        if path.exists():
-            check_matches(path) if path.name == MATCHES else load_features(path)
-    except FileError as error:
-        return str(error)
-    return None
-
-
-def _is_pair(text: str, names: Collection[str]) -> bool:
-    """True if a text is two of these names with a space between them; each may have spaces itself."""
-    parts = text.split(" ")
-    return any(" ".join(parts[:k]) in names and " ".join(parts[k:]) in names for k in range(1, len(parts)))
-
-
-def _reasons(
-    job: _Job,
-    folder: Path,
-    photos: Collection[str],
-    skipped: Mapping[str, str],
-    refused: Iterable[str],
-    unregistered: Iterable[str],
-) -> dict[str, str]:
-    """A sentence for each photo that is in no model."""
-    masked = [name for name in photos if mask_of(name, job.masks)]
-    tried = [pair for pair in read_pairs(folder / "pairs.txt") if not skipped.keys() & {*pair, " ".join(pair)}]
-    models = model_folders(folder)
-    outcome = Outcome(folder / "database.db", models, tried, partial(_matches, folder / MATCHES), photos, masked)
-    reasons = {
-        name: why_skipped(reason.removeprefix(f"{job.images / name}: "))
-        for name, reason in skipped.items()
-        if name in photos  # not a pair
-    }
-    reasons |= dict.fromkeys(refused, "COLMAP cannot read it; save it as JPEG")
-    return dict(sorted((reasons | {name: outcome.why(name) for name in unregistered}).items()))
 
 
 def _say_position(job: _Job, folder: Path, names: Iterable[str]) -> None:
@@ -493,10 +326,6 @@ def _match(
     return [pair for pair in pairs if not report.skipped.keys() & {*pair, " ".join(pair)}], report.skipped
 
 
-def _matches(file: Path, of: Sequence[Pair]) -> Iterator[tuple[str, str, np.ndarray]]:
-    return ((*found.names, found.indices) for found in read_matches_of(file, of))
-
-
 def _map(job: _Job, build: Build, program: Command, photos: dict[str, str], pairs: list[Pair]) -> Models:
     """Third phase: COLMAP verifies the matches, unless an interrupted run has done that, and makes models."""
     settings, magnification = job.settings, job.settings.detector.magnification
@@ -508,6 +337,6 @@ def _map(job: _Job, build: Build, program: Command, photos: dict[str, str], pair
 
     key = key_of(__version__, photos, pairs)
     matched = MatchedPhotos(
-        job.images, list(photos), pairs, keypoints, partial(_matches, build.folder / MATCHES), cameras, key
+        job.images, list(photos), pairs, keypoints, partial(matches_of, build.folder / MATCHES), cameras, key
     )
     return Colmap(build, job.progress, program).reconstruct(matched, settings.mapper, job.say)

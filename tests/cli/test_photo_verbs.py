@@ -17,8 +17,9 @@ from made_images import save, texture, turned, write_bad_images, write_odd_image
 
 import matchkernel
 from matchkernel.cli import console
-from matchkernel.collection.reconstruct import model_of_workspace, reconstruct
+from matchkernel.collection.reconstruct import reconstruct
 from matchkernel.collection.reconstruct_settings import ReconstructSettings
+from matchkernel.collection.workspace import model_of_workspace
 from matchkernel.geometry.detect import COLMAP_LIKE
 from matchkernel.photos.features import load_features, save_features
 from matchkernel.photos.files import open_features, read_matches, read_pairs

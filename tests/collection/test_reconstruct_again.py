@@ -19,7 +19,8 @@ from made_poison import WorkersThatAPairKills
 from PIL import Image
 
 from matchkernel.collection.extract import extract_images
-from matchkernel.collection.reconstruct import ReconstructSettings, _read_finished, reconstruct
+from matchkernel.collection.reconstruct import ReconstructSettings, reconstruct
+from matchkernel.collection.workspace import read_finished
 from matchkernel.colmap.database import read_database_keypoints
 from matchkernel.colmap.model import read_reconstruction
 from matchkernel.colmap.program import model_folders
@@ -254,7 +255,7 @@ def test_a_folder_with_any_summary_is_a_workspace_or_refused(tmp_path_factory, c
     folder.mkdir(exist_ok=True)
     (folder / "summary.json").write_bytes(content)
     with suppress(FileError):
-        assert isinstance(describe_differences(_read_finished(folder).settings, {}), str)
+        assert isinstance(describe_differences(read_finished(folder).settings, {}), str)
 
 
 @on_each_colmap
