@@ -53,6 +53,7 @@ def compared(here: Any, there: Any) -> dict[str, Any]:
     places = [{tuple(place) for place in np.round(values["inliers"], 1).tolist()} for values in (here, there)]
     return {
         "machine": str(there["machine"]),
+        "keypoints": KEYPOINTS,
         "inliers_here": len(places[0]),
         "inliers": len(places[1]),
         "of_these_the_same": len(places[0] & places[1]),
@@ -70,7 +71,7 @@ def main() -> None:
             subprocess.run([*shlex.split(command), __file__, "--compute", str(there)], check=True)
             results[name] = compared(np.load(here), np.load(there))
             print(name, json.dumps(results[name], indent=1), flush=True)
-    write_json(TARGET, {"here": platform.machine(), "keypoints": KEYPOINTS, "processors": results})
+    write_json(TARGET, results)
 
 
 if __name__ == "__main__":
