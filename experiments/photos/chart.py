@@ -41,10 +41,11 @@ KINDS = {  # starts of names, in the order in which they are looked up
     ("",): ("networks at the keypoints of SIFT", BLUE),
 }
 BESIDE, LEFT, BELOW = (7, 4), (-7, 4), (7, -11)  # places of a name, in points
+FAR = 20  # from there on a line leads to the name
 PLACES = {
-    "tiny": BELOW,
-    "tiny, context": LEFT,
-    "small-wide,\nthe default": LEFT,
+    "tiny": (-7, -11),
+    "tiny, context": (-45, 10),
+    "small-wide,\nthe default": (-45, 10),
     "small-wide, context": BELOW,
     "small-wide, context, aligned": (7, 12),
     "light-wide": BELOW,
@@ -121,7 +122,8 @@ def draw_methods(axes: Any) -> None:
         axes.errorbar(seconds, 100 * found.mean, 100 * (found.std or 0), **look)
         offset = PLACES.get(name, BESIDE)
         side = "left" if offset[0] > 0 else "right"
-        axes.annotate(name, (seconds, 100 * found.mean), offset, textcoords="offset points", ha=side, fontsize=8)
+        far = {"arrowprops": {"arrowstyle": "-", "color": colour, "lw": 0.7}} if abs(offset[0]) > FAR else {}
+        axes.annotate(name, (seconds, 100 * found.mean), offset, textcoords="offset points", ha=side, fontsize=8, **far)
     axes.set_xlabel(PAIR_SECONDS)
     axes.set_title(
         "Relative poses on validation, 2,000 keypoints, the best estimator of each method", fontsize=11, loc="left"
