@@ -45,12 +45,10 @@ def colmap(
 ) -> None:
     """Reconstruct scenes from our features and matches with COLMAP, which verifies them and builds the model."""
     from matchkernel.collection.reconstruct import reconstruct
-    from matchkernel.collection.workspace import model_of_workspace
     from matchkernel.storage.photo_folders import photos_in
 
     given = options.given_options(context)
-    model = model.continuing(model_of_workspace(out), given) if features is None else _model_of(features, model, given)
-    describer = model.open()
+    describer = _model_of(features, out, model, given).open()
     count = len(photos_in(images, only=only or (), listed=listed, without=masks).paths)
     pool, label = compute.open(count, model.device)
     start = time.monotonic()
@@ -76,10 +74,15 @@ def colmap(
     _say_summary(found, f"({describer.label}) -> {out}")
 
 
-def _model_of(features: Path, model: options.ModelOptions, given: list[str]) -> options.ModelOptions:
-    """The model and the engine that made features, as far as they are not given."""
+def _model_of(
+    features: Path | None, workspace: Path, model: options.ModelOptions, given: list[str]
+) -> options.ModelOptions:
+    """The model and the engine that made the features, or the model of the workspace, as far as they are not given."""
     from matchkernel.collection.given_features import model_of_features
+    from matchkernel.collection.workspace import model_of_workspace
 
+    if features is None:
+        return model.continuing(model_of_workspace(workspace), given)
     made_by = model_of_features(features)
     if {"model", "untrained"}.intersection(given) and model.model != made_by.get("model"):
         return model
