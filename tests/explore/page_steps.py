@@ -81,12 +81,12 @@ def view_of(page):
 
 
 def wait_until_fits(page):
-    """Until both photos lie inside the canvas of each panel, which follows its window."""
+    """Until both photos fill the canvas of each panel, which follows its window."""
     page.wait_for_function(
         """() => matchkernel.panels.every(({ view, canvas, stage }) => {
           const [a, b] = matchkernel.photos, stacked = stage.classList.contains("stacked");
-          const width = stacked ? a.width : a.width + b.width * a.height / b.height;
-          const height = stacked ? a.height + b.height * a.width / b.width : a.height;
-          return view.scale * width <= canvas.clientWidth + 1 && view.scale * height <= canvas.clientHeight + 1;
+          const width = stacked ? a.width : a.width + 12 + b.width * a.height / b.height;
+          const height = stacked ? a.height + 12 + b.height * a.width / b.width : a.height;
+          return Math.abs(view.scale / Math.min(canvas.clientWidth / width, canvas.clientHeight / height) - 1) < 1e-6;
         })"""
     )

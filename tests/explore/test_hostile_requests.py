@@ -13,6 +13,7 @@ from contextlib import ExitStack, suppress
 
 import numpy as np
 import pytest
+from helpers import wait_until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from made_images import jpeg_of_scans, png_claiming
@@ -199,8 +200,7 @@ def test_too_many_jobs_are_told_to_come_back(served, pair):
         fields = pair_of_regions(a, b)
         with ThreadPoolExecutor(1) as pool:
             first = pool.submit(served.post, "/api/maps", fields)
-            while not jobs._jobs:
-                pass
+            wait_until(lambda: jobs._jobs)
             status, answer = served.post("/api/maps", fields)
             assert (status, bool(answer["error"])) == (503, True)
             assert served.ask("GET", "/api/models")[0] == 200

@@ -62,10 +62,10 @@ class Page {
     find("filter").addEventListener("change", () => this.matchAll());
     const points = find("keypoints");
     Object.assign(points, { value: this.facts.keypoints, max: this.facts.max_keypoints });
-    points.addEventListener("change", () => {
+    points.addEventListener("change", async () => {
       const [asked, low, high] = [points.value, points.min, points.max].map(Number);
       points.value = Math.round(Math.min(Math.max(asked, low), high));
-      this.matchAll();
+      await this.matchAll();
       if (Number(points.value) !== asked) say(`Points per photo: from ${low} to ${count(high)}; ${count(Number(points.value))} are taken.`);
     });
     find("side-by-side").addEventListener("change", (event) => this.setPanels(event.target.checked ? 2 : 1));
@@ -122,7 +122,7 @@ class Page {
   }
 
   matchAll() {
-    this.panels.forEach((panel) => this.match(panel));
+    return Promise.all(this.panels.map((panel) => this.match(panel)));
   }
 
   /** Find points, then compare them: two waits, each with its words. */

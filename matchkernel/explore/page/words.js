@@ -1,10 +1,10 @@
 // What the numbers mean, in words.
 
-// A yes of less significance is weak (results/look_alikes.json).
+// A yes of less significance is weak (results/look_alikes_small.json).
 const WEAK = 22;
-const CAUTION = "Places built alike can: of 316 pairs of photos that show different things, 29 were " +
-  "taken for the same (69 with “context”), all but one of each parts of one façade.";
-const WEAK_CAUTION = `This yes is weak. Among look-alikes, 17 of 23 yeses with a significance below ${WEAK} were wrong.`;
+const CAUTION = "Places built alike can: of 316 pairs of photos that show different things, 31 were " +
+  "taken for the same (69 with “context”), all but one parts of one façade.";
+const WEAK_CAUTION = `This yes is weak. Among look-alikes, 19 of 25 yeses with a significance below ${WEAK} were wrong.`;
 export const NEARLY = 9;  // pixels; up to 3 agree
 export const CONFUSED = 0.85;  // ratio to the next best elsewhere
 const MOTIONS = { fundamental: "one camera motion", homography: "one flat scene, or one turn of the camera" };
