@@ -81,9 +81,9 @@ def _model_of(
     from matchkernel.collection.given_features import model_of_features
     from matchkernel.collection.workspace import model_of_workspace
 
-    if features is None:
+    made_by = {} if features is None else model_of_features(features)
+    if not made_by:
         return model.continuing(model_of_workspace(workspace), given)
-    made_by = model_of_features(features)
     if {"model", "untrained"}.intersection(given) and model.model != made_by.get("model"):
         return model
     found = with_options(model, {name: value for name, value in made_by.items() if name not in given})

@@ -32,6 +32,7 @@ from matchkernel.photos.features import (
 from matchkernel.photos.files import (
     NPZ_SUFFIX,
     check_h5_name,
+    first_facts,
     image_names,
     is_h5,
     need_h5py,
@@ -51,6 +52,7 @@ from matchkernel.storage.work import Progress, Say, in_threads, one_thread_each,
 
 FILE_SUFFIXES = (NPZ_SUFFIX, ".npy", ".txt", ".csv", ".json", ".db")  # an output with one of these must be a file
 TASKS_PER_WORKER, IMAGES_PER_TASK = 8, 16  # wanted, if there are enough images; maximum
+LOOKED_AT = 100  # images of an .h5, for one whose features are ours
 LIBRARIES = 600_000_000  # bytes: Python, torch, OpenCV and a model
 # OpenCV's SIFT takes 180 bytes per pixel of the largest image that it is given; with the decoded photo and the pyramid
 # that patches are cut from, 220 were measured (benchmarks/collection.py).
@@ -226,13 +228,10 @@ def model_there(out: Path) -> str:
 def _facts_there(out: Path) -> tuple[str, dict[str, Any]]:
     """Model and settings of some features that are there, or that an interrupted run has left for an .h5."""
     with suppress(FileError):  # damaged: reported later
-        if is_h5(out) and out.exists():
-            known = recorded_facts(out, image_names(out)[:1])
-            return next(((found.get("model", ""), found.get("settings", {})) for found in known.values()), ("", {}))
-        path = next((parts_of(out) if is_h5(out) else out).rglob(f"*{NPZ_SUFFIX}"), None)
-        if path is not None:
-            return read_facts(path)
-    return "", {}
+        known = recorded_facts(out, image_names(out)[:LOOKED_AT]) if is_h5(out) and out.exists() else {}
+        for found in (found for found in known.values() if "model" in found):  # ours
+            return found["model"], found["settings"]
+    return first_facts(parts_of(out) if is_h5(out) else out)
 
 
 def _photos(out: Path, images: dict[str, Path], facts: dict[str, Any], say: Say) -> list[Photo]:

@@ -1,7 +1,6 @@
 """Features that the user extracted before: by which model, with which settings, and of which photos."""
 
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 from matchkernel.geometry.detect import NETWORKS
 from matchkernel.photos.extract import SIFTS, Describer, feature_facts
 from matchkernel.photos.features import IMAGE_HASH, STORE, check_same_settings, read_facts
-from matchkernel.photos.files import NPZ_SUFFIX
+from matchkernel.photos.files import NPZ_SUFFIX, first_facts
 from matchkernel.runtime.config import ENGINES, TORCH
 from matchkernel.runtime.onnx import ENGINE
 from matchkernel.runtime.weights import available
@@ -57,14 +56,11 @@ def settings_of_features(
 
 
 def _first_facts(folder: Path) -> tuple[str, dict[str, Any]]:
-    """Model and settings of the first features of a folder that can be read; nothing if there are none."""
+    """Model and settings of some features of a folder that can be read; nothing if there are none."""
     if not folder.is_dir():
         reason = "is not a folder" if folder.exists() else "no such folder"
         raise FileError(f"{folder}: {reason}; features are taken from a folder that `matchkernel extract` wrote")
-    for path in sorted(folder.rglob(f"*{NPZ_SUFFIX}")):
-        with suppress(FileError):  # damaged, or not ours: said when its photo is read
-            return read_facts(path)
-    return "", {}
+    return first_facts(folder)
 
 
 def given_features(

@@ -7,7 +7,7 @@ Pairs are matched in blocks that share images. The matches of a block are writte
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
@@ -122,8 +122,9 @@ def match_pairs(
     with shards_of(targets, "{}: another process is writing matches to it") as folder:
         for target in targets:
             remove_leftovers_of(target)
-        tasks, skipped = _tasks(files, wanted, chosen, say)
-        kept = _kept(h5, tasks, chosen)
+        before = _recorded_before(h5)
+        tasks, skipped, how = _tasks(files, wanted, chosen, before, say)
+        kept = _kept(h5, tasks, before, how)
         left = [task for task in tasks if task.key not in kept]
         progress(len(kept), len(tasks))
         matcher = Matcher(files.path, chosen, folder, device)
@@ -135,7 +136,7 @@ def match_pairs(
         if stale:
             say(f"{h5}: pairs of earlier features removed: {len(stale)}")
         with stage("write"):
-            _write(blocks, targets, tasks, chosen, stale)
+            _write(blocks, targets, tasks, how, stale)
     new, old = (sum(one.pairs for one in blocks if one.is_new is is_new) for is_new in (True, False))
     matches = sum(one.matches for one in blocks) + sum(kept.values())
     return MatchedPairs(len(wanted), new, old + len(kept), matches, skipped)
@@ -157,36 +158,40 @@ def _check_targets(targets: Sequence[Path], files: FeatureFiles, pairs: Sequence
                 raise ArgumentError(f"{target}: {same} and {pair} get the same key in hloc's file; rename an image")
 
 
-def _recorded(settings: MatchSettings) -> dict[str, Any]:
-    """The settings that determine the matches of given features, as JSON values."""
-    chosen = {name: value for name, value in asdict(settings).items() if name != "detector"}
-    own = {CONTEXT: matcher_digests(settings.filter.weights)} if settings.filter.kind == "context" else {}
-    return {**chosen, "filter": str(settings.filter), **own}
+def _recorded_before(h5: Path | None) -> dict[str, Any]:
+    """The settings that an .h5 records; none if it is not there, or of another program."""
+    try:
+        return {} if h5 is None or not h5.exists() else dict(json.loads(recorded_matches(h5, [])[0] or "{}"))
+    except ValueError:
+        return {}
 
 
 def _tasks(
-    files: FeatureFiles, pairs: Sequence[Pair], settings: MatchSettings, say: Say
-) -> tuple[list[PairTask], dict[str, str]]:
-    """Pairs with the keys of their matches; and the images without features, whose pairs are left out."""
+    files: FeatureFiles, pairs: Sequence[Pair], settings: MatchSettings, before: Mapping[str, Any], say: Say
+) -> tuple[list[PairTask], dict[str, str], dict[str, Any]]:
+    """Pairs with the keys of their matches; the images without features, whose pairs are left out; and the settings
+    that determine the matches, as JSON values, in the way of those that were recorded `before`.
+    """
     digests, missing = _feature_digests(files, {name for pair in pairs for name in pair})
-    how = _recorded(settings)
-    tasks = [
-        PairTask(a, b, key_of(__version__, a, digests[a], b, digests[b], how))
-        for a, b in pairs
-        if a in digests and b in digests
-    ]
-    if pairs and not tasks:
+    usable = [(a, b) for a, b in pairs if a in digests and b in digests]
+    if pairs and not usable:
         names = [name for name in files.names if name not in missing]  # the images may have other names there
         hint = f"; it has {', '.join(names[:2])}{', ...' * (len(names) > 2)}" if names else ""
         raise FileError(f"{files.path}: has the features of no pair: {next(iter(missing.values()))}{hint}")
-    if tasks:
-        first = files.load(tasks[0].a)
+    how = {name: value for name, value in asdict(settings).items() if name != "detector"}
+    how["filter"] = str(settings.filter)
+    if settings.filter.kind == "context" and CONTEXT in before:
+        how[CONTEXT] = before[CONTEXT]
+    if usable:
+        first = files.load(usable[0][0])
         settings.filter.check_recorded(first.model, first.settings)
+        if settings.filter.kind == "context":
+            how[CONTEXT] = matcher_digests(settings.filter.weights, first.model, first.settings, before.get(CONTEXT))
     for reason in islice(missing.values(), LINES):
         say(f"skipped {reason}")
     if len(missing) > LINES:
         say(f"skipped {len(missing) - LINES:,} more images without usable features")
-    return tasks, missing
+    return [PairTask(a, b, key_of(__version__, a, digests[a], b, digests[b], how)) for a, b in usable], missing, how
 
 
 def _feature_digests(files: FeatureFiles, names: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -225,16 +230,15 @@ def _digest(features: Features) -> str:
     return digest.hexdigest()
 
 
-def _kept(h5: Path | None, tasks: Sequence[PairTask], settings: MatchSettings) -> dict[str, int]:
+def _kept(
+    h5: Path | None, tasks: Sequence[PairTask], before: Mapping[str, Any], now: Mapping[str, Any]
+) -> dict[str, int]:
     """Keys of the pairs that an .h5 has from the same features, with their numbers of matches."""
     if h5 is None or not h5.exists():
         return {}
-    text, found = recorded_matches(h5, [(task.a, task.b) for task in tasks])
-    try:
-        before = dict(json.loads(text or "{}"))
-    except ValueError:
-        before = {}
-    now = _recorded(settings)
+    found = recorded_matches(h5, [(task.a, task.b) for task in tasks])[1]
+    if before and CONTEXT in now:  # not recorded if there were no pairs
+        before = {CONTEXT: now[CONTEXT], **before}
     readable = ({name: value for name, value in facts.items() if name != CONTEXT} for facts in (before, now))
     differences = describe_differences(*readable) or describe_differences(before, now)
     if differences:
@@ -385,7 +389,7 @@ def _write(
     blocks: Sequence[MatchedBlock],
     targets: Sequence[Path],
     tasks: Sequence[PairTask],
-    settings: MatchSettings,
+    how: Mapping[str, Any],
     stale: Sequence[Pair],
 ) -> None:
     """Write the matches of all pairs, without those that are stale; one block at a time is in memory."""
@@ -395,7 +399,7 @@ def _write(
     text = next((path for path in targets if not is_h5(path)), None)
     if h5 is not None and (blocks or stale or not h5.exists()):
         pairs = ((replace(one, key=keys[one.names]), size) for one, size in found)
-        write_matches(h5, pairs, json.dumps(_recorded(settings), sort_keys=True), removed=stale)
+        write_matches(h5, pairs, json.dumps(how, sort_keys=True), removed=stale)
     if text is not None and h5 is None:
         write_match_list(text, ((*one.names, one.indices) for one, _ in found))
     elif text is not None and h5 is not None:  # which may have had pairs before

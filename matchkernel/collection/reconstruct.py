@@ -16,7 +16,7 @@ from matchkernel import __version__
 from matchkernel.collection.choice import PairChoice, parse_choice
 from matchkernel.collection.extract import extract_images
 from matchkernel.collection.given_features import given_features, model_of_features, settings_of_features
-from matchkernel.collection.match import match_pairs
+from matchkernel.collection.match import CONTEXT, match_pairs
 from matchkernel.collection.pairs import make_pairs
 from matchkernel.collection.reconstruct_settings import ReconstructSettings
 from matchkernel.collection.undistorted import give_way, undistort_workspace
@@ -146,14 +146,16 @@ class _Job:
     workers: Workers | None
     say: Say
     progress: Progress
+    context_before: object = None  # what the workspace recorded of its matcher
 
     @cached_property
     def recorded(self) -> dict[str, Any]:
         """What determines the result, apart from photos and pairs, as JSON values."""
         settings = {name: value for name, value in dataclasses.asdict(self.settings).items() if name != "pairs"}
         settings |= {"detector": self.settings.detector.settings(), "filter": str(self.settings.filter)}
+        model = self.describer.name, self.describer.settings
         if self.settings.filter.kind == "context":
-            settings["context"] = matcher_digests(self.settings.filter.weights)
+            settings[CONTEXT] = matcher_digests(self.settings.filter.weights, *model, self.context_before)
         facts = {"model": self.describer.name, **self.describer.settings, **settings}
         return dict(json.loads(json.dumps(facts)))
 
@@ -264,12 +266,12 @@ def _usual_describer(workspace: Path, features: str | Path | None, engine: str) 
 
 
 def _continuing(job: _Job, before: Mapping[str, Any]) -> _Job:
-    """The job with the detector that a workspace was begun with, perhaps by an earlier version."""
+    """The job with the detector and the matcher that a workspace was begun with, perhaps by an earlier version."""
     recorded = before.get("detector")
     if not isinstance(recorded, dict):
         return job
     detector = job.settings.detector.continuing(recorded)
-    return replace(job, settings=replace(job.settings, detector=detector))
+    return replace(job, settings=replace(job.settings, detector=detector), context_before=before.get(CONTEXT))
 
 
 def _say_position(job: _Job, folder: Path, names: Iterable[str]) -> None:

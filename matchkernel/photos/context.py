@@ -111,9 +111,15 @@ def shipped_matchers() -> list[ContextWeights]:
     return [read_context(path) for path in sorted(SHIPPED.glob("*.safetensors"))]
 
 
-def matcher_digests(weights: ContextWeights | None) -> list[str]:
-    """What identifies a matcher (None: those of the package) in files that record how matches were made."""
-    return [one.sha256 for one in (shipped_matchers() if weights is None else [weights])]
+def matcher_digests(
+    weights: ContextWeights | None, model: str, settings: Mapping[str, Any], recorded: object = None
+) -> list[str]:
+    """What identifies the matcher of these features (see find_matcher) in files that record how matches were made.
+
+    What such a file has recorded stays if it names that matcher: once, all matchers of the package were recorded.
+    """
+    own = find_matcher(model, settings, weights).weights.sha256
+    return recorded if isinstance(recorded, list) and own in recorded else [own]
 
 
 class ContextMatcher:

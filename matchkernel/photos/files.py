@@ -15,7 +15,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -25,7 +25,7 @@ import numpy as np
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError, WriteError, short_message
 from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.frames import Frames
-from matchkernel.photos.features import STORE, Features, load_features, parse_facts
+from matchkernel.photos.features import STORE, Features, load_features, parse_facts, read_facts
 from matchkernel.storage.arrays import unit_rows
 from matchkernel.storage.extras import CORE, need
 from matchkernel.storage.files import check_free_space, read_small_text, replacing
@@ -75,6 +75,14 @@ def npz_names(folder: Path) -> list[str]:
     """Names of the images that a folder holds .npz files of, sorted."""
     paths = (path for path in folder.rglob(f"*{NPZ_SUFFIX}") if path.is_file() and not path.name.startswith("."))
     return sorted(path.relative_to(folder).as_posix().removesuffix(NPZ_SUFFIX) for path in paths)
+
+
+def first_facts(folder: Path) -> tuple[str, dict[str, Any]]:
+    """Model and settings of some features of a folder that can be read; nothing if there are none."""
+    for path in folder.rglob(f"*{NPZ_SUFFIX}"):
+        with suppress(FileError):  # damaged, or not ours: said when its photo is read
+            return read_facts(path)
+    return "", {}
 
 
 def is_h5(path: Path) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,10 +20,10 @@ import matchkernel
 from matchkernel.cli import console
 from matchkernel.collection.reconstruct import reconstruct
 from matchkernel.collection.reconstruct_settings import ReconstructSettings
-from matchkernel.collection.workspace import model_of_workspace
 from matchkernel.geometry.detect import COLMAP_LIKE
 from matchkernel.photos.features import load_features, save_features
 from matchkernel.photos.files import open_features, read_matches, read_pairs
+from matchkernel.photos.match import parse_filter
 from matchkernel.runtime.config import PHOTO_MODEL, PHOTO_MODEL_BEFORE
 
 FEATURES = ("--model", "rootsift", "--keypoints", 150)
@@ -267,19 +268,29 @@ def test_colmap_takes_over_how_features_were_made_except_what_is_given(rendered,
 
 @on_each_colmap
 def test_a_workspace_of_the_default_of_earlier_versions_goes_on_with_it(rendered, tmp_path):
-    """A finished one, and one that was begun; from the command line, and from Python."""
-    words = ("colmap", rendered / "images", "-o", tmp_path / "ws", "--keypoints", 300)
+    """A finished one, and one that was begun; from the command line, and from Python. They recorded all matchers."""
+    photos, how = rendered / "images", ("--keypoints", 300, "--filter", "context")
+    words = ("colmap", photos, "-o", tmp_path / "ws", *how)
     good(*words, "--model", PHOTO_MODEL_BEFORE)
-    summary = (tmp_path / "ws" / "summary.json").read_bytes()
+    summary = tmp_path / "ws" / "summary.json"
+    made = json.loads(summary.read_text())
+    made["settings"]["context"].insert(0, "of another model")
+    summary.write_text(json.dumps(made))
+    before = summary.read_bytes()
     assert PHOTO_MODEL_BEFORE in refused(*words, "--model", PHOTO_MODEL)
-    assert "are in it already" in good(*words).stderr
-    how = ReconstructSettings(replace(COLMAP_LIKE, keypoints=300))
-    reconstruct(rendered / "images", tmp_path / "ws", settings=how)
-    assert (tmp_path / "ws" / "summary.json").read_bytes() == summary
-    (tmp_path / "new.part").mkdir()
-    settings = json.dumps(json.loads(summary)["settings"], sort_keys=True)
-    (tmp_path / "new.part" / "journal").write_text(f"{settings}\n", encoding="utf-8")
-    assert model_of_workspace(tmp_path / "new") == PHOTO_MODEL_BEFORE
+    nothing = tmp_path / "features"
+    nothing.mkdir()
+    for features in ((), ("--features", nothing)):
+        assert "are in it already" in good(*words, *features).stderr
+    settings = ReconstructSettings(replace(COLMAP_LIKE, keypoints=300), filter=parse_filter("context"))
+    for features in (None, nothing):
+        reconstruct(photos, tmp_path / "ws", settings=settings, features=features)
+    assert summary.read_bytes() == before
+    shutil.copytree(tmp_path / "ws" / "features", tmp_path / "new.part" / "features")
+    journal = json.dumps(made["settings"], sort_keys=True)
+    (tmp_path / "new.part" / "journal").write_text(f"{journal}\n", encoding="utf-8")
+    assert "(0 of 6 images)" in good("colmap", photos, "-o", tmp_path / "new", *how).stderr
+    assert json.loads((tmp_path / "new" / "summary.json").read_text())["settings"] == made["settings"]
 
 
 def test_explore_saves_a_page_and_asks_before_it_replaces_one(tmp_path, photos_cc0):

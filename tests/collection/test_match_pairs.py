@@ -354,3 +354,24 @@ def test_a_file_of_matches_records_which_matcher_made_them(tmp_path):
         with pytest.raises(ArgumentError, match=f": its matches were made with filter 'context.*', now '{kept}'; "):
             run(kept)
     assert out[0].read_bytes() == before
+
+
+def test_what_the_matcher_of_these_rows_made_stays_when_more_matchers_are_recorded(tmp_path):
+    """Earlier versions recorded all matchers of the package, which become more; a file without pairs records none."""
+    for name in ("left.png", "right.png"):
+        save_features(extract(FOLDER / name, "tiny", keypoints=150), tmp_path / "rows" / f"{name}.npz")
+    out, own = [tmp_path / "m.h5"], read_context(SHIPPED / "tiny.safetensors").sha256
+
+    def run(*pairs):
+        return match_pairs(tmp_path / "rows", pairs, out, MatchSettings(geometry="none", filter="context"))
+
+    assert run().pairs == 0
+    assert run(("left.png", "right.png")).done == 1
+    assert json.loads(recorded_matches(out[0], [])[0])["context"] == [own]
+    assert run().pairs == 0
+    assert run(("left.png", "right.png")).kept == 1
+    out[0].unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matching, "matcher_digests", lambda *words: ["of another model", own])
+        assert run(("left.png", "right.png")).done == 1
+    assert run(("left.png", "right.png")).kept == 1
