@@ -146,7 +146,7 @@ class Trainer:
         if differences := describe_differences(facts["config"], json.loads(json.dumps(self.config.binding()))):
             raise ArgumentError(f"{path}: {differences}; use the same settings, or remove {self.folder}")
         if facts["data"] != self.data:
-            raise ArgumentError(f"{path}: made from other scenes or by another --model; give that, or remove {self.folder}")
+            raise ArgumentError(f"{path}: of other scenes or another --model; give those, or remove {self.folder}")
         tensors = {name: as_tensor(part) for name, part in stored.items()}
         self.network.load_state_dict(_under("network.", tensors))
         state = {number: _under(f"optimizer.{number}.", tensors) for number in range(len(self.parameters))}
