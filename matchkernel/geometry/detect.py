@@ -12,7 +12,7 @@ from matchkernel.geometry.conventions import MAGNIFICATION
 from matchkernel.geometry.dog import DENSITY, SIFT_PIXELS, SearchImage, dog_points, room_for, search_images
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.orientation import dominant_angles
-from matchkernel.storage.extras import need_opencv
+from matchkernel.storage.extras import need, need_opencv
 from matchkernel.storage.settings import check_ranges, setting, short_repr
 
 # Key.Net takes about 510 bytes per pixel: images for it are smaller by this factor, and take 2 GB.
@@ -111,11 +111,10 @@ class Detector:
         if not self._copy_density:  # as earlier versions, which searched every photo itself
             del found["density"]
         for name in (name for name in NETWORKS if found[name] is not None):
-            from matchkernel.geometry.frame_networks import library, open_network, weights_digest
-
-            open_network(name, found[name])
-            found[name] = weights_digest(found[name])
-            found["networks"] = library()
+            networks = _frame_networks()
+            networks.open_network(name, found[name])
+            found[name] = networks.weights_digest(found[name])
+            found["networks"] = networks.library()
         return found
 
     def continuing(self, recorded: Mapping[str, Any]) -> "Detector":
@@ -155,6 +154,8 @@ class Detector:
         """(K, 6) x, y, size, angle, response, octave in OpenCV's terms, strongest first; AffNet's (K, 2, 2) shapes."""
         if gray.ndim != 2 or gray.dtype != np.uint8 or not gray.size:
             raise ArgumentError(f"an image must be (H, W) uint8 gray, got {gray.dtype} of shape {gray.shape}")
+        if mask is not None and (mask.shape != gray.shape or mask.dtype != np.uint8):
+            raise ArgumentError(f"a mask must be uint8 of shape {gray.shape}, got {mask.dtype} of shape {mask.shape}")
         limit = self.most_pixels if self.keynet is None else max(1, self.most_pixels // KEYNET_SHARE)
         one = self.upright or self.orientations == "one" or self.has_networks
         for image in search_images(gray, mask, self.keypoints, self._copy_density, limit):
@@ -180,10 +181,8 @@ class Detector:
         return rows
 
     def _keynet_points(self, gray: np.ndarray, mask: np.ndarray | None, device: Any) -> np.ndarray:
-        from matchkernel.geometry.frame_networks import keynet_points, open_network
-
-        assert self.keynet is not None
-        x, y, sigmas, responses = keynet_points(gray, open_network("keynet", self.keynet, device)).T
+        networks = _frame_networks()
+        x, y, sigmas, responses = networks.keynet_points(gray, networks.open_network("keynet", self.keynet, device)).T
         rows = np.column_stack([x, y, 2 * sigmas, -np.ones(len(x)), responses, np.zeros(len(x))])
         if mask is None:
             return rows
@@ -213,22 +212,28 @@ class Detector:
         """
         centers, sigmas, shapes = rows[:, :2], rows[:, 2] / 2, None
         if self.affnet is not None:
-            from matchkernel.geometry.frame_networks import affine_shapes, open_network
-
-            shapes = affine_shapes(gray, centers, sigmas, open_network("affnet", self.affnet, device))
+            networks = _frame_networks()
+            shapes = networks.affine_shapes(gray, centers, sigmas, networks.open_network("affnet", self.affnet, device))
         rows[:, 3] = -1
         if self.upright:
             return shapes
         frames = Frames(centers, sigmas[:, None, None] * (np.eye(2) if shapes is None else shapes))
         if self.orinet is not None:
-            from matchkernel.geometry.frame_networks import network_angles, open_network
-
-            angles = network_angles(gray, frames, open_network("orinet", self.orinet, device))
+            networks = _frame_networks()
+            angles = networks.network_angles(gray, frames, networks.open_network("orinet", self.orinet, device))
         else:
             angles = dominant_angles(gray, frames)
         rows[:, 3] = np.rad2deg(angles) % 360
         turns = Frames.turned_squares(centers, np.ones(len(angles)), angles).shapes
         return None if shapes is None else shapes @ turns
+
+
+def _frame_networks() -> Any:
+    """The module of Key.Net, AffNet and OriNet, which needs torch, too."""
+    need("kornia", "kornia", "Key.Net, AffNet and OriNet")
+    from matchkernel.geometry import frame_networks
+
+    return frame_networks
 
 
 # COLMAP's limits on number and contrast: OpenCV divides its threshold by the three layers, COLMAP's is 0.0067.

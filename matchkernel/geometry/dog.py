@@ -58,7 +58,7 @@ def search_images(
         yield _copy(gray, mask, pixels)
         pixels *= 4
     gray, factor = halved(gray, max_pixels)
-    mask = mask if mask is None else np.ascontiguousarray(mask[::factor, ::factor])
+    mask = mask if mask is None else np.ascontiguousarray(_inner(mask, factor)[::factor, ::factor])
     yield SearchImage(gray, mask, (factor, factor), (0, 0))
 
 
@@ -67,9 +67,15 @@ def _copy(gray: np.ndarray, mask: np.ndarray | None, pixels: float) -> SearchIma
     (height, width), factor, cv2 = gray.shape, (gray.size / pixels) ** 0.5, need_opencv()
     size = max(1, round(width / factor)), max(1, round(height / factor))
     less = cv2.resize(gray, size, interpolation=cv2.INTER_AREA)
-    seen = None if mask is None else cv2.resize(mask, size, interpolation=cv2.INTER_NEAREST_EXACT)
     x, y = width / size[0], height / size[1]
+    seen = None if mask is None else cv2.resize(_inner(mask, max(x, y)), size, interpolation=cv2.INTER_NEAREST_EXACT)
     return SearchImage(less, seen, (x, y), ((x - 1) / 2, (y - 1) / 2))
+
+
+def _inner(mask: np.ndarray, factor: float) -> np.ndarray:
+    """The mask without pixels of which, in a copy smaller by the factor, a masked one would be part."""
+    side = 2 * int(np.ceil(factor / 2)) + 1
+    return mask if factor == 1 else np.asarray(need_opencv().erode(mask, np.ones((side, side), np.uint8)))
 
 
 def halved(image: np.ndarray, max_pixels: int = SIFT_PIXELS) -> tuple[np.ndarray, int]:

@@ -94,8 +94,10 @@ class Filter:
 
     def check_recorded(self, model: str, settings: Mapping[str, Any]) -> None:
         """Refuse a test that features of this model with these settings do not allow: of distances without a limit, or
-        of context.
+        of context; or that needs what is not installed.
         """
+        if self.kind == "adalam":
+            _need_adalam()
         if self.kind == "context":
             from matchkernel.photos.context import find_matcher
 
@@ -280,11 +282,15 @@ def _in_context(a: Features | np.ndarray, b: Features | np.ndarray, chosen: Filt
     return match_in_context(a, b, chosen.chance, chosen.weights)
 
 
+def _need_adalam() -> Any:
+    return need("kornia.feature.adalam", "kornia", "the matcher adalam")
+
+
 def _adalam(matches: Matches, a: Features | np.ndarray, b: Features | np.ndarray) -> np.ndarray:
     """AdaLAM of kornia with its own settings, on the points, directions and sizes of the matches alone."""
+    adalam = _need_adalam()
     import torch
 
-    adalam = need("kornia.feature.adalam", "kornia", "the matcher adalam")
     if not isinstance(a, Features) or not isinstance(b, Features):
         raise ArgumentError("the matcher adalam needs keypoints: match Features, not rows")
     if len(matches) > ADALAM_LIMIT:

@@ -13,7 +13,7 @@ import numpy as np
 from matchkernel.errors import FileError, MatchKernelError, MissingExtraError, short_message
 from matchkernel.storage.extras import CORE, need
 from matchkernel.storage.files import check_regular, replacing
-from matchkernel.storage.upright import to_stored, turn_of, turned
+from matchkernel.storage.upright import ORIENTATION, TURNS, to_stored, turn_of, turned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -155,7 +155,7 @@ def decode(
             pixels = f"{image.width} x {image.height} pixels"
             if image.width * image.height > MAX_PIXELS:
                 raise FileError(f"{path}: {pixels} are more than {MAX_PIXELS:,}")
-            yield image
+            yield image if isinstance(source, pillow.Image) else _as_stored(image)
     except MatchKernelError:
         raise
     except pillow.UnidentifiedImageError:
@@ -182,6 +182,18 @@ def _opened(source: Any, path: str | Path, formats: tuple[str, ...]) -> Any:
             raise FileError(f"{path}: a JPEG of more than {MAX_SCANS} scans, which would take too long to decode")
         source.seek(0)
     return _pillow().open(source, formats=_with_heic(path, start, formats))
+
+
+def _as_stored(image: "Image.Image") -> "Image.Image":
+    """A photo with its pixels in the order of the file: Pillow turns a TIFF by its header, and nothing else."""
+    orientation = image.getexif().get(ORIENTATION, 1) if image.format == "TIFF" else 1
+    if orientation not in TURNS:
+        return image
+    image.load()
+    image.getexif()[ORIENTATION] = {6: 8, 8: 6}.get(orientation, orientation)  # back
+    stored: Image.Image = need("PIL.ImageOps", CORE, "reading and writing images").exif_transpose(image)
+    stored.getexif()[ORIENTATION] = orientation
+    return stored
 
 
 def _has_more_scans(jpeg: bytes, most: int) -> bool:

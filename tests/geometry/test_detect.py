@@ -204,6 +204,10 @@ def test_points_and_rows_are_the_same_keypoints():
             lambda image=image: detect_dog(image)
             for image in (np.zeros((9, 9)), np.zeros((9, 9, 3), np.uint8), np.zeros((0, 9), np.uint8))
         ),
+        *(
+            lambda mask=mask: Detector().detect(np.zeros((9, 9), np.uint8), mask)
+            for mask in (np.zeros((4, 9), np.uint8), np.zeros((9, 9), bool))
+        ),
         lambda: patch_sift(np.zeros((2, 1, 65, 65), np.uint8)),  # as read_patches gives (B, 1, N, N)
         lambda: Detector(choice="best"),
         lambda: Detector(orientations="two"),

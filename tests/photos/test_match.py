@@ -245,9 +245,12 @@ def test_adalam_needs_few_matches_and_kornia(monkeypatch):
     monkeypatch.setattr("matchkernel.photos.match.ADALAM_LIMIT", 2)
     with refuses(ArgumentError):
         match(made_features(3), made_features(3), filter="adalam")
-    monkeypatch.setitem(sys.modules, "kornia", None)
-    with refuses(MissingExtraError):
+    for missing in ("kornia", "torch"):
+        monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(MissingExtraError, match=r"matchkernel\[kornia\]"):
         match(made_features(3), made_features(3), filter="adalam")
+    with refuses(MissingExtraError):  # before photos are described
+        parse_filter("adalam").check_recorded("tiny", {})
 
 
 numbers = st.floats(0, 1, exclude_min=True)

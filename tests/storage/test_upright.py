@@ -13,7 +13,8 @@ from matchkernel.geometry.frames import Frames
 from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.pipeline import ImageMatches
 from matchkernel.plots.matches import draw_matches, save_picture
-from matchkernel.storage.images import as_jpeg, read_gray
+from matchkernel.storage.images import as_jpeg, decode_photo, open_image, read_gray
+from matchkernel.storage.pixels import as_colour, as_gray
 from matchkernel.storage.upright import AS_STORED, ORIENTATION, TURNS, to_stored, turn_of, turned, turned_points
 
 STORED = np.arange(24, dtype=np.uint8).reshape(4, 6) * 10
@@ -34,6 +35,24 @@ def test_a_photo_is_turned_as_its_header_says(orientation, kind):
     with Image.open(io.BytesIO(photo_file(STORED, orientation, kind))) as image:
         pixels, turn = np.asarray(image), turn_of(image)
     np.testing.assert_array_equal(turned(pixels, turn), expected)
+
+
+@pytest.mark.parametrize("orientation", [*range(1, 9), 77])
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+def test_pixels_are_read_as_they_are_stored_and_shown_upright(orientation, kind, tmp_path):
+    path = tmp_path / "p"
+    path.write_bytes(photo_file(STORED, orientation, kind))
+    upright = turned(STORED, TURNS.get(orientation, AS_STORED))
+    with open_image(path) as image:
+        assert image.size == STORED.shape[::-1]
+    for form in (path, path.read_bytes()):
+        np.testing.assert_array_equal(as_gray(form), STORED)
+        pixels, turn = as_colour(form)
+        np.testing.assert_array_equal(turned(pixels, turn), upright)
+    gray, _, to_file = decode_photo(path.read_bytes(), "p", max_pixels=100, preview_side=100)
+    np.testing.assert_array_equal(gray, upright)
+    x, y, _ = (to_file @ [0, 0, 1]).astype(int)
+    assert STORED[y, x] == upright[0, 0]
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
