@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -144,7 +144,7 @@ def match_pairs(
 
 def _check_targets(targets: Sequence[Path], files: FeatureFiles, pairs: Sequence[Pair]) -> None:
     """Refuse, before any work, what could not be written."""
-    if not targets or len({path.suffix.lower() for path in targets}) < len(targets):
+    if not targets or len({is_h5(path) for path in targets}) < len(targets):
         raise ArgumentError("matches are written to one .h5, one .txt, or one of each")
     for target in targets:
         check_output(target, files.path, suffixes=MATCH_SUFFIXES)
@@ -152,8 +152,8 @@ def _check_targets(targets: Sequence[Path], files: FeatureFiles, pairs: Sequence
             check_match_names(name for pair in pairs for name in pair)
             continue
         keys: dict[str, Pair] = {}
-        for pair in pairs:
-            same = keys.setdefault(pair_key(*pair), pair)
+        for pair, ends in product(pairs, (slice(None), slice(None, None, -1))):  # a file has a pair in one direction
+            same = keys.setdefault(pair_key(*pair[ends]), pair)
             if same != pair:
                 raise ArgumentError(f"{target}: {same} and {pair} get the same key in hloc's file; rename an image")
 
@@ -183,7 +183,7 @@ def _tasks(
     if settings.filter.kind == "context" and CONTEXT in before:
         how[CONTEXT] = before[CONTEXT]
     if usable:
-        first = files.load(usable[0][0])
+        first = _first_that_loads(files, usable)
         settings.filter.check_recorded(first.model, first.settings)
         if settings.filter.kind == "context":
             how[CONTEXT] = matcher_digests(settings.filter.weights, first.model, first.settings, before.get(CONTEXT))
@@ -192,6 +192,14 @@ def _tasks(
     if len(missing) > LINES:
         say(f"skipped {len(missing) - LINES:,} more images without usable features")
     return [PairTask(a, b, key_of(__version__, a, digests[a], b, digests[b], how)) for a, b in usable], missing, how
+
+
+def _first_that_loads(files: FeatureFiles, pairs: Sequence[Pair]) -> Features:
+    names = list(dict.fromkeys(name for pair in pairs for name in pair))
+    for name in names:
+        with suppress(FileError):  # said when its pairs are matched
+            return files.load(name)
+    return files.load(names[0])
 
 
 def _feature_digests(files: FeatureFiles, names: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:

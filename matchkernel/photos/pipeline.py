@@ -48,6 +48,8 @@ class MatchSettings:
         check_ranges(self)
         if self.guided and self.geometry == "none":
             raise ArgumentError("guided matching needs a geometry: auto, homography or fundamental, not none")
+        if self.guided and not self.mutual:
+            raise ArgumentError("guided matches are mutual: leave out guided or no-mutual")
 
 
 @dataclass(frozen=True, repr=False)
@@ -271,7 +273,7 @@ def match_features(
             with stage("verify"):
                 verification = _verified(a, b, found, chosen.geometry, chosen.pixels)
                 if chosen.guided:
-                    found, verification = _guided(a, b, found, verification, chosen.pixels)
+                    found, verification = _guided(a, b, found, verification, chosen)
     return ImageMatches((a, b), found, verification, dict.fromkeys(STAGES, 0.0) | stages.seconds)
 
 
@@ -282,13 +284,15 @@ def _verified(a: Features, b: Features, found: Matches, geometry: Geometry, pixe
 
 
 def _guided(
-    a: Features, b: Features, found: Matches, verification: Verification, pixels: float
+    a: Features, b: Features, found: Matches, verification: Verification, chosen: MatchSettings
 ) -> tuple[Matches, Verification]:
     """Match again with the model and fit it again; the significance stays, because the model chose these matches."""
-    if verification.model is None or verification.geometry is None:
+    model, geometry = verification.model, verification.geometry
+    if model is None or geometry is None:
         return found, verification
-    more = guided_matches(a, b, verification.model, verification.geometry, pixels=pixels, first=found)
-    again = _verified(a, b, more, verification.geometry, pixels)
+    limits = chosen.filter if (chosen.filter.ratio, chosen.filter.distance) != (None, None) else None
+    more = guided_matches(a, b, model, geometry, pixels=chosen.pixels, filter=limits, first=found)
+    again = _verified(a, b, more, geometry, chosen.pixels)
     if again.inliers.sum() < verification.inliers.sum():
         return found, verification
     return more, replace(again, significance=verification.significance, reason=verification.reason)

@@ -101,6 +101,7 @@ match {PHOTO_PAIR} --model light --engine cuda-half --device cpu
 match {PHOTO_PAIR} --model rootsift --engine torch
 match {PHOTO_PAIR} --model sift --untrained
 match {PHOTO_PAIR} --geometry none --guided
+match {PHOTO_PAIR} --guided --no-mutual
 match {PHOTO_PAIR} --model sift --align --guided
 match {PHOTO_PAIR} --model dual --matcher context -o m.png              # rows of another model
 match {PHOTO_PAIR} --matcher context:seed0.safetensors -o m.png         # weights of a descriptor
@@ -143,13 +144,13 @@ match-pairs rows.h5 pairs.txt -o m.h5 --filter odd
 match-pairs rows.h5 pairs.txt -o m.h5 --matcher context:missing.safetensors
 match-pairs rows.h5 pairs.txt -o m.h5 --matcher context                 # rows of another model
 match-pairs points.h5 pairs.txt -o m.h5 --matcher context               # without scales
-match-pairs nan.h5 pairs.txt -o m.h5 --matcher context
 colmap photos -o w --matcher context:rows.h5.safetensors
 match-pairs rows.h5 pairs.txt -o m.h5 --on cluster
 match-pairs rows.h5 pairs.txt -o m.h5 --guided
 match-pairs nothing pairs.txt -o m.h5
 match-pairs rows.h5 pairs.txt -o pairs.txt
 match-pairs rows.h5 pairs.txt -o m.h5 -o pairs.txt
+match-pairs rows.h5 pairs.txt -o m.h5 -o m.hdf5
 
 colmap photos -o w --model rootsift --engine torch
 colmap photos -o w --keynet keynet.pth

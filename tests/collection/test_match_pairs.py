@@ -149,11 +149,12 @@ def test_matches_of_features_that_are_gone_or_damaged_are_removed(kind, tmp_path
     assert gone not in out[1].read_text()
 
 
-def test_features_that_were_damaged_and_repaired_are_used_by_the_run_that_resumes(tmp_path, monkeypatch):
+@pytest.mark.parametrize("number", [0, 2])  # the first file and the last
+def test_features_that_were_damaged_and_repaired_are_used_by_the_run_that_resumes(number, tmp_path, monkeypatch):
     place, pairs = write_made_features(tmp_path, 3, "rows")
-    broken = place / f"{pairs[-1][1]}.npz"
+    broken = sorted(place.iterdir())[number]
     whole, content = broken.read_bytes(), bytearray(broken.read_bytes())
-    content[200] ^= 1
+    content[content.index(b"descriptors.npy") + 200] ^= 1
     broken.write_bytes(content)
     with monkeypatch.context() as patch:
         patch.setattr(matching, "_write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -163,6 +164,15 @@ def test_features_that_were_damaged_and_repaired_are_used_by_the_run_that_resume
     report = match_pairs(place, pairs, [tmp_path / "m.h5"], SETTINGS)
     assert report.skipped == {}
     assert len(recorded_matches(tmp_path / "m.h5", pairs)[1]) == 3
+
+
+def test_names_with_the_same_key_in_one_direction_are_refused(tmp_path):
+    place, _ = write_made_features(tmp_path, 2, "rows")
+    for name in ("a-b.jpg", "a/b.jpg"):
+        (place / name).parent.mkdir(exist_ok=True)
+        shutil.copy(place / "00.png.npz", place / f"{name}.npz")
+    with refuses(ArgumentError):
+        match_pairs(place, [("a/b.jpg", "01.png"), ("01.png", "a-b.jpg")], [tmp_path / "m.h5"], SETTINGS)
 
 
 def test_a_list_of_another_collection_is_said_in_a_few_lines(made, tmp_path):

@@ -85,6 +85,8 @@ def test_more_right_matches_and_none_lost(kind, geometry):
     )
     assert whole.inliers.sum() > 1.1 * plain.inliers.sum()
     assert (whole.geometry, whole.verification.significance) == (geometry, plain.verification.significance)
+    strict = match_images(*pair.photos, "rootsift", filter="ratio:0.7", guided=True, keypoints=1000)
+    assert strict.matches.ratios.max() < 0.7
 
 
 def test_without_a_model_there_is_nothing_to_be_guided_by():
