@@ -59,13 +59,15 @@ def pairs(
     wants_top = sources != Sources() or not (exhaustive or sequential or files)
     choice = PairChoice(exhaustive, top or (TOP if wants_top else 0), sequential or 0, files)
     extracted = open_features(source) if has_features(source) else None
-    if extracted is not None and (given := FOR_PHOTOS.intersection(options.given_options(context))):
-        raise ArgumentError(f"{source}: holds features already; only for photos: --{', --'.join(sorted(given))}")
+    extracts = extracted is None and choice.top and not exhaustive and sources == Sources()
+    if not extracts and (given := FOR_PHOTOS.intersection(options.given_options(context))):
+        why = f"{source}: holds features already" if extracted else "these pairs are chosen without features"
+        raise ArgumentError(f"{why}; only for photos that are compared: --{', --'.join(sorted(given))}")
     for path in files:
         read_pairs(path, names)  # refuses other images before anything is extracted
     skipped: dict[str, str] = {}
     with ExitStack() as stack:
-        if extracted is None and choice.top and not exhaustive and sources == Sources():
+        if extracts:
             say(f"extracting features ({len(names)} images{'' if features else '; --features FOLDER would keep them'})")
             kept, images = features or stack.enter_context(_room(out, model, detector)), {n: source / n for n in names}
             skipped = _extract(images, kept, model, detector, options.given_options(context))

@@ -84,6 +84,8 @@ class Detector:
         if isinstance(self.pooling, (list, tuple)):
             object.__setattr__(self, "pooling", ",".join(map(str, self.pooling)))
         check_ranges(self)
+        if self.upright and self.orinet is not None:
+            raise ArgumentError("upright keypoints have no orientation for OriNet to find: leave out upright or orinet")
         object.__setattr__(self, "pooling", ",".join(f"{number:.9g}" for number in self.pooled_magnifications))
 
     @property

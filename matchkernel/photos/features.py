@@ -76,24 +76,29 @@ class Features:
         return dict(zip(names, _batches(*values, np.array(self.image_size)), strict=True))
 
     @classmethod
-    def from_lightglue(cls, data: Mapping[str, Any], model: str = "lightglue") -> "Features":
-        """The features of one image as LightGlue's extractors return them; the inverse of to_lightglue.
+    def from_lightglue(
+        cls, data: Mapping[str, Any], model: str = "lightglue", settings: Mapping[str, Any] | None = None
+    ) -> "Features":
+        """The features of one image as LightGlue's extractors return them.
+
+        The inverse of to_lightglue with the model and the settings of those features.
 
         Args:
             data: tensors or arrays, with or without a batch of one: keypoints, descriptors and image_size; scales in
                 sigmas (without them, regions are squares of half width 1), oris in radians and keypoint_scores.
-            model: name of the descriptor; features match only those of the same model.
+            model: name of the descriptor; features match only those of the same model and weights.
+            settings: recorded with the features: their weights, and the `magnification` of regions (default: 6).
         """
+        recorded = {"magnification": MAGNIFICATION, **(settings or {})}
         size, points = _one(data, "image_size", 1), _one(data, "keypoints", 2)
         rows, K = _one(data, "descriptors", 2).astype(np.float32), len(points)
-        half_widths = MAGNIFICATION * _one(data, "scales", 1) if "scales" in data else np.ones(K)
+        half_widths = recorded["magnification"] * _one(data, "scales", 1) if "scales" in data else np.ones(K)
         angles = _one(data, "oris", 1) if "oris" in data else np.zeros(K)
         scores = _one(data, "keypoint_scores", 1) if "keypoint_scores" in data else np.ones(K)
         if points.shape != (K, 2) or len(size) != 2 or not len(half_widths) == len(angles) == K:
             raise ArgumentError(f"{K} keypoints need as many x, y, scales and oris, and an image_size of two numbers")
         frames = Frames.turned_squares(points, half_widths, angles)
-        settings = {"magnification": MAGNIFICATION}
-        return cls(frames, rows, scores.astype(np.float32), (int(size[0]), int(size[1])), model, settings)
+        return cls(frames, rows, scores.astype(np.float32), (int(size[0]), int(size[1])), model, recorded)
 
     def to_kornia(self) -> tuple[Any, Any, Any]:
         """What kornia's `LocalFeature` returns: lafs (1, K, 2, 3), responses (1, K) and descriptors (1, K, D), float32.

@@ -134,6 +134,8 @@ pairs rows -o p.txt --features more                                     # featur
 pairs rows -o p.txt --model rootsift --keypoints 50
 pairs rows.h5 -o p.txt --untrained --upright
 pairs rows.h5 -o p.txt --engine torch
+pairs photos -o p.txt --exhaustive --features more                      # and photos: neither
+pairs photos -o p.txt --sequential 2 --model sift
 pairs rows.h5 -o p.txt --model light-wide
 
 match-pairs rows.h5 absent.txt -o m.h5
@@ -327,10 +329,8 @@ def inputs(place, rendered):
     for name in ("rows", "rows.h5"):
         good("extract", folder / "photos", "-o", folder / name, "--model", "rootsift", "--keypoints", 50)
     damage_descriptors(folder / "rows.h5", folder / "damaged.h5")
-    good("extract", folder / "photos", "-o", folder / "nan.h5", "--keypoints", 20)
-    shutil.copy(folder / "nan.h5", folder / "points.h5")
-    with h5py.File(folder / "nan.h5", "a") as nan, h5py.File(folder / "points.h5", "a") as points:
-        nan["0.png"]["keypoints"][3] = np.nan
+    good("extract", folder / "photos", "-o", folder / "points.h5", "--keypoints", 20)
+    with h5py.File(folder / "points.h5", "a") as points:
         for name in ("0.png", "1.png"):
             del points[name]["scales"]
     (folder / "cut.safetensors").write_bytes((SHIPPED / "light-wide.safetensors").read_bytes()[:5000])

@@ -211,6 +211,7 @@ def test_points_and_rows_are_the_same_keypoints():
         lambda: patch_sift(np.zeros((2, 1, 65, 65), np.uint8)),  # as read_patches gives (B, 1, N, N)
         lambda: Detector(choice="best"),
         lambda: Detector(orientations="two"),
+        lambda: Detector(upright=True, orinet="orinet.pth"),
         lambda: Detector(pooling="6,x"),
     ],
 )

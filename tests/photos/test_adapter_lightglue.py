@@ -31,7 +31,8 @@ def features():
     return extract(IMAGE, "tiny", keypoints=60)
 
 
-def test_features_and_lightglues_layout_are_each_others_inverse(features):
+def test_features_and_lightglues_layout_are_each_others_inverse():
+    features = extract(IMAGE, "tiny", keypoints=60, magnification=8)
     data = features.to_lightglue()
     assert {name: tuple(value.shape) for name, value in data.items()} == SHAPES
     assert all(value.dtype == torch.float32 and value.is_contiguous() for value in data.values())
@@ -39,7 +40,8 @@ def test_features_and_lightglues_layout_are_each_others_inverse(features):
     assert 0 <= data["oris"].min() <= data["oris"].max() < 2 * np.pi
     without_batch = {name: value[0].numpy() for name, value in data.items()}
     for given in (data, without_batch):
-        again = Features.from_lightglue(given, "tiny")
+        again = Features.from_lightglue(given, "tiny", features.settings)
+        assert again.settings == features.settings
         np.testing.assert_array_equal(again.keypoints, features.keypoints.astype(np.float32))
         np.testing.assert_allclose(again.frames.shapes, features.frames.shapes, rtol=1e-5, atol=1e-5)
         np.testing.assert_array_equal(again.descriptors, features.descriptors)
