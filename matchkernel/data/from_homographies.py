@@ -87,7 +87,7 @@ def _find_sequences(source: Path, names: list[str] | None) -> list[_Sequence]:
     folders = [source / name for name in names] if names else sorted(path for path in source.iterdir() if path.is_dir())
     found: dict[str, _Sequence] = {}
     for folder in dict.fromkeys(folders):
-        images = [path for number in range(1, 7) if (path := _image(folder, number))]
+        images = [path for number in range(1, 7) if (path := sequence_image(folder, number))]
         if len(images) < 6:
             if names:
                 raise FileError(f"{folder}: has {len(images)} of the images 1 to 6")
@@ -99,12 +99,13 @@ def _find_sequences(source: Path, names: list[str] | None) -> list[_Sequence]:
         homographies = [read_homography(folder / f"H_1_{number}") for number in range(2, 7)]
         found[folder.name] = _Sequence(folder.name, images, homographies)
     if not found:
-        inside = f"; is it a sequence itself? Then give {source.parent}" if _image(source, 1) else ""
+        inside = f"; is it a sequence itself? Then give {source.parent}" if sequence_image(source, 1) else ""
         raise FileError(f"{source}: contains no sequence of six images{inside}")
     return list(found.values())
 
 
-def _image(folder: Path, number: int) -> Path | None:
+def sequence_image(folder: Path, number: int) -> Path | None:
+    """The image of a sequence with this number, of any format; None if there is none."""
     return next((path for path in sorted(folder.glob(f"{number}.*")) if path.suffix.lower() != ".txt"), None)
 
 

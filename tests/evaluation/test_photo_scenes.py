@@ -184,3 +184,20 @@ def test_a_sequence_with_faults(tmp_path):
         path.unlink()
     with refuses(FileError):
         read_scene(folder)
+
+
+def test_other_things_beside_the_images_of_a_sequence_are_passed_over(tmp_path):
+    folder = write_sequence(tmp_path / "v_texture", side=60)
+    (folder / "8").mkdir()
+    for name in ("0.png", "7", "\N{SUPERSCRIPT TWO}.png", "1.jpg.txt", "1.TXT"):
+        (folder / name).write_text("no image")
+    assert read_scene(folder).pairs == [("1.png", f"{k}.png") for k in range(2, 7)]
+
+
+@pytest.mark.parametrize("name", ["0{}.png", "{}", "\N{FULLWIDTH DIGIT ONE}{}.png", "{}.txt"])
+def test_a_sequence_without_an_image_1_is_refused(name, tmp_path):
+    for number in (1, 2):
+        (tmp_path / name.format(number)).write_text("x")
+    (tmp_path / "H_1_2").write_text("1 0 0 0 1 0 0 0 1")
+    with refuses(FileError):
+        read_scene(tmp_path)

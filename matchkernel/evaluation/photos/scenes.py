@@ -11,7 +11,7 @@ import numpy as np
 
 from matchkernel.colmap.model import covisible_images, read_reconstruction
 from matchkernel.colmap.scene import fits_camera
-from matchkernel.data.from_homographies import read_homography
+from matchkernel.data.from_homographies import read_homography, sequence_image
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.cameras import PROJECTABLE, focal_and_centre, focal_length, unproject
 from matchkernel.geometry.conventions import COLMAP_ORIGIN
@@ -215,12 +215,12 @@ def read_cameras(path: str | Path) -> dict[str, PoseCamera]:
 
 
 def _sequence(name: str, folder: Path, most_pairs: int | None) -> EvaluationScene:
-    numbers = sorted(int(path.stem) for path in folder.iterdir() if path.stem.isdigit() and path.suffix != ".txt")
-    paths = {number: next(iter(sorted(folder.glob(f"{number}.*")))) for number in numbers}
+    numbers = {int(path.stem) for path in folder.iterdir() if path.stem.isdecimal()} - {0}
+    paths = {number: path for number in sorted(numbers) if (path := sequence_image(folder, number))}
     if 1 not in paths or len(paths) < 2:
-        raise FileError(f"{folder}: a sequence needs image 1 and another one")
+        raise FileError(f"{folder}: a sequence needs image 1, such as 1.png, and another one, such as 2.png")
     homographies = {}
-    for number in numbers[1:]:
+    for number in list(paths)[1:]:
         H = read_homography(folder / f"H_1_{number}")
         try:
             homographies[paths[1].name, paths[number].name] = check_homography(H)
