@@ -31,6 +31,7 @@ from matchkernel.storage.work import Progress
 
 QUERIES, DRAWS = 3000, 1000
 KEYPOINTS = 2000
+NO_GAIN = 0.01  # of retrieval mAP: photos need no adapting if the interval of the gain ends there or below
 RETRIEVAL, MATCHING, HARD, POSES = "retrieval mAP", "found first", "FPR@95, hard negatives", "pose mAA(10°)"
 
 
@@ -89,12 +90,15 @@ class Adapted:
         fair = f" No fair test: {unfair(self.model, self.seen)}." if self.seen else ""
         few = "" if learned.is_enough or self.is_better else ", too few to tell,"
         worse = [gain.measure for gain in self.gains if gain.verdict == "worse"]
+        is_open = score is not None and not worse and learned.is_enough and score.high > NO_GAIN
         if score is None:
             first, last = learned.first_map, learned.last_map
             change = f"made them {'slightly ' * (last > first - 0.02)}worse" if last < first else "changed nothing"
             did = f"{learned.step:,} updates{few} {change} on validation ({100 * first:.1f} → {100 * last:.1f})."
         else:
-            end = f"but {' and '.join(worse)} got worse" if worse else "within noise"
+            interval = f"95 % interval {100 * score.low:+.1f} to {100 * score.high:+.1f}"
+            noise = f"within noise{f', too few points to tell ({interval})' * is_open}"
+            end = f"but {' and '.join(worse)} got worse" if worse else noise
             end = "and nothing measured there got worse" if self.is_better else end
             best, after, before = f"{learned.best_step:,}", f"{100 * score.after:.1f}", f"{100 * score.before:.1f}"
             did = f"Of {learned.step:,} updates{few} the weights after update {best} were best on validation; on photos"
@@ -103,6 +107,8 @@ class Adapted:
             return f"Use the adapted weights.{fair} {did}"
         keep = f"Keep {'the shipped weights' if self.model in available() else Path(self.model).name}"
         if learned.is_enough:
+            if is_open:
+                return f"{keep}.{fair} {did} A fairer try: more photos."
             return f"{keep}{': your photos need no adapting' * (not worse)}.{fair} {did}"
         again = "more `--minutes`, best on a GPU"
         if learned.step < ENOUGH and learned.fair_minutes <= MOST_MINUTES:

@@ -87,8 +87,11 @@ MADE = {  # updates made and planned, why it ended, maps before and after, gains
     "few and within noise": ((7, 20, TIME_OVER, 0.7, 0.6), [("a", -0.1, 0.1)], "Keep the shipped weights. Of "
     f"7 updates, too few to tell, {BEST}, within noise. A fairer try: the same command with `--minutes 60` (about 100 "
     "updates), or a GPU."),
-    "within noise": ((ALL, ALL, MADE_ALL, 0.7, 0.71), [("a", -0.1, 0.1)], "Keep the shipped weights: "
+    "within noise": ((ALL, ALL, MADE_ALL, 0.7, 0.71), [("a", -0.1, 0.01)], "Keep the shipped weights: "
     f"your photos need no adapting. Of {ALL:,} updates {BEST}, within noise."),
+    "too few points": ((ALL, ALL, MADE_ALL, 0.7, 0.71), [("a", -0.005, 0.145)], "Keep the shipped weights. Of "
+    f"{ALL:,} updates {BEST}, within noise, too few points to tell (95 % interval -0.5 to +14.5). A fairer try: "
+    "more photos."),
     "mixed": ((ALL, ALL, MADE_ALL, 0.7, 0.71), [("a", 0.1, 0.2), ("b", -0.2, -0.1)], "Keep the shipped "
     f"weights. Of {ALL:,} updates {BEST}, but b got worse."),
     "better": ((100, 100, MADE_ALL, 0.7, 0.71), [("a", 0.1, 0.2)], "Use the adapted weights. Of 100 "
