@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from matchkernel.evaluation.uncertainty import Spread
 from matchkernel.plots.canvas import BLACK, GRAY, add_legend, new_figure, plain
 from matchkernel.plots.scores import SAFE, Bar, ReportedMethod, draw_scores
+from matchkernel.report.headline import listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,21 +105,28 @@ class Grid(Block):
         return min(means) if self.lower_is_better else max(means)
 
     def summary(self, what: str) -> str:
-        """A sentence such as `dual is best in matching: 51.24 %, sift 42.90 %.` on the best method in the chart.
+        """A sentence such as `dual is best in matching: 51.24 %, sift 42.90 %.` on the best methods in the chart.
 
-        It is compared with the best hand-crafted one if it is learned, otherwise with the second.
+        Several are named together if they print equal, or if their deviations over runs overlap. They are compared with
+        the best hand-crafted one of the others if they are learned, otherwise with the next.
         """
         bars = self.bars
-        scores = {m: self.compared(m, bars)[bars].mean for m in self.methods if bars in self.methods[m]}
-        order = sorted(scores, key=lambda m: (scores[m] if self.lower_is_better else -scores[m], m.name))
+        scores = {m: self.compared(m, bars)[bars] for m in self.methods if bars in self.methods[m]}
+        order = sorted(scores, key=lambda m: (scores[m].mean if self.lower_is_better else -scores[m].mean, m.name))
         if len(order) < 2:
             return ""
-        best = order[0]
-        other = next((m for m in order if m.hand_crafted and not best.hand_crafted), order[1])
-        one, two = (f"{scores[method]:.{self.digits}f} %" for method in (best, other))
-        if one == two:
-            return f"{best.name} and {other.name} are equally good in {what}: {one}."
-        return f"{best.name} is best in {what}: {one}, {other.name} {two}."
+        texts = {method: f"{scores[method].mean:.{self.digits}f} %" for method in order}
+        first = order[0]
+        best = [m for m in order if texts[m] == texts[first] or _overlap(scores[m], scores[first])]
+        others = [method for method in order if method not in best]
+        if not any(method.hand_crafted for method in best):
+            others.sort(key=lambda method: not method.hand_crafted)
+        found, last = texts[first], texts[best[-1]]
+        verdict = "is best" if len(best) == 1 else "are best" if others else "are equally good"
+        if last != found:
+            found, verdict = f"{found} to {last}", "are no further apart than their runs"
+        found = ", ".join([found, *(f"{method.name} {texts[method]}" for method in others[:1])])
+        return f"{listed([method.name for method in best])} {verdict} in {what}: {found}."
 
     def table(self) -> Table:
         """One row per method; hand-crafted ones are marked with an h."""
@@ -362,6 +370,11 @@ def bold_best(texts: Sequence[str], lower_is_better: bool = False) -> list[str]:
 def by_parameters(methods: Iterable[ReportedMethod]) -> list[ReportedMethod]:
     """Sort by the number of parameters, unknown ones last; among equals, hand-crafted methods first, then by name."""
     return sorted(methods, key=lambda m: (m.parameters is None, m.parameters or 0, not m.hand_crafted, m.name))
+
+
+def _overlap(one: Spread, other: Spread) -> bool:
+    """True if the deviations of two scores over their runs overlap."""
+    return abs(one.mean - other.mean) <= (one.std or 0) + (other.std or 0)
 
 
 def _axes(width: float, height: float) -> tuple["Figure", "Axes"]:
