@@ -106,6 +106,12 @@ def keypoints_text(most: int) -> str:
     return f"{most:,} keypoints" if most else "all keypoints"
 
 
+def seconds_text(result: Mapping[str, Any], unknown: str) -> str:
+    """The seconds for a photo; another text if they were not measured."""
+    seconds = result["seconds"]["per_image"]
+    return unknown if seconds is None else f"{seconds:.2f}"
+
+
 def short_licence(result: Mapping[str, Any]) -> str:
     """The licence of a result's method, shortened for a table."""
     licence = str(result["licence"])
@@ -128,7 +134,7 @@ def _photo_row(label: str, result: Mapping[str, Any], results: Sequence[Mapping[
     for key in ("matches", "inliers"):
         counts = [scene[key] for scene in result["scenes"].values()]
         row[key] = f"{sum(counts) / len(counts):.0f}"
-    row["s/photo"] = f"{result['seconds']['per_image']:.2f}"
+    row["s/photo"] = seconds_text(result, "-")
     row["licence"] = short_licence(result)
     return row
 

@@ -68,7 +68,9 @@ def _fairness(kind: str, results: Results) -> list[str]:
 
 def _faster(results: Results, labels: Sequence[str]) -> list[str]:
     """How much faster the fastest of these is than the slowest, if that is worth a word."""
-    by_seconds = sorted(labels, key=lambda label: results[label]["seconds"]["per_image"])
+    by_seconds = sorted(timed(results, labels), key=lambda label: results[label]["seconds"]["per_image"])
+    if not by_seconds:
+        return []
     fastest, slowest = by_seconds[0], by_seconds[-1]
     times = _longer(results, slowest, fastest)
     return [f"{fastest} is {times:.1f} times as fast as {slowest}."] if times >= FASTER else []
@@ -84,10 +86,16 @@ def _pace(longer: float) -> str:
 def _longer(results: Results, one: str, other: str) -> float:
     """How many times as long as another a method takes for a photo; 1 if this was not measured alike."""
     both = results[one], results[other]
-    if len({(str(result.get("machine")), result["seconds"].get("threads")) for result in both}) > 1:
+    where = {(str(result.get("machine")), result["seconds"].get("threads")) for result in both}
+    if len(where) > 1 or len(timed(results, (one, other))) < 2:
         return 1.0
     mine, theirs = (max(result["seconds"]["per_image"], 1e-5) for result in both)
     return float(mine / theirs)
+
+
+def timed(results: Results, labels: Sequence[str]) -> list[str]:
+    """Those whose seconds for a photo were measured."""
+    return [label for label in labels if results[label]["seconds"]["per_image"] is not None]
 
 
 def ordered(kind: str, results: Results) -> list[str]:

@@ -5,11 +5,11 @@ from typing import Any
 
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.photos.scores import SCORES, difference, mean_of, pairs_with
-from matchkernel.evaluation.tables import HEADINGS, SHOWN, keypoints_text, labels_of, short_licence
+from matchkernel.evaluation.tables import HEADINGS, SHOWN, keypoints_text, labels_of, seconds_text, short_licence
 from matchkernel.evaluation.uncertainty import too_few
 from matchkernel.plots.scores import ReportedMethod
 from matchkernel.report.blocks import NOTHING, Block, Scatter, Section, TextTable, bold_best
-from matchkernel.report.headline import counted, headline, listed, ordered, scenes_of
+from matchkernel.report.headline import counted, headline, listed, ordered, scenes_of, timed
 from matchkernel.report.runs import ScoredRun, refuse_conflicts
 
 TITLES = {"poses": "Relative poses of photos", "homographies": "Homographies of photos"}
@@ -102,9 +102,11 @@ def _blocks(kind: str, results: Mapping[str, Mapping[str, Any]]) -> list[Block]:
         verdict == BEYOND and means[label].mean + (means[label].std or 0) >= reached for label, _, verdict in rows
     )
     points = {}
-    for label in order:
+    for label in timed(results, order):
         seconds = min(max(results[label]["seconds"]["per_image"], 1e-5), 1e6)  # what a chart can show
         points[ReportedMethod(label)] = seconds, means[label]
+    if not points:
+        return blocks
     note = f"Up and to the left is better.{BARS * is_enough}{OVERLAP * overlaps}"
     title = f"{heading} against seconds per photo"
     return [*blocks, Scatter(title, "seconds per photo", points, f"{heading}, %", note=note)]
@@ -122,8 +124,7 @@ def _scores(kind: str, results: Mapping[str, Mapping[str, Any]]) -> TextTable:
         means = [mean_of(result, name).text(1) for name in (main, *others)]
         cells = [f"{100 * result['scenes'][name][main]:.1f}" for name in by_scene]
         totals = [sum(result["scenes"][name][key] for name in scenes) / len(scenes) for key in counts]
-        seconds = f"{result['seconds']['per_image']:.2f}"
-        numbers = (means[0], seconds, *means[1:], *cells, *(f"{total:.0f}" for total in totals))
+        numbers = (means[0], seconds_text(result, NOTHING), *means[1:], *cells, *(f"{total:.0f}" for total in totals))
         rows.append((label, *numbers, short_licence(result)))
     few = too_few(pairs_with(next(iter(results.values())), main))
     bold = [2] if few else range(1, 2 + len(compared))

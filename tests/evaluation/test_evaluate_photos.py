@@ -21,6 +21,7 @@ from matchkernel.evaluation.results import file_name, read_result, write_result
 from matchkernel.evaluation.tables import labels_of
 from matchkernel.geometry.detect import Detector
 from matchkernel.model.weights import load, save
+from matchkernel.photos.features import load_features, save_features
 from matchkernel.photos.files import PairMatches, need_h5py, write_matches
 
 ROOTSIFT = MethodSpec("rootsift", Detector(300), "ratio:0.85")
@@ -151,6 +152,45 @@ def test_other_filters_reuse_the_features_and_damaged_ones_are_made_again(scene,
     (again,) = evaluate_photos([scene], [ROOTSIFT], ONCE, work=tmp_path / "work")
     assert without_seconds(again) == without_seconds(first) == without_seconds(result)
     assert difference(again, first, "maa10").mean == 0
+
+
+def test_only_seconds_of_the_same_threads_and_machine_are_given(scene, result, tmp_path, monkeypatch):
+    def seconds(threads):
+        (found,) = evaluate_photos([scene], [ROOTSIFT], ONCE, work=tmp_path / "work", threads_each=threads)
+        assert without_seconds(found | {"machine": result["machine"]}) == without_seconds(result)
+        assert found["seconds"].pop("threads") == threads
+        return found["seconds"]
+
+    unknown = dict.fromkeys(("per_image", "per_match", "per_estimate"))
+    one = seconds(1)
+    files = sorted((tmp_path / "work").rglob("*.npz"))
+    times = [path.stat().st_mtime_ns for path in files]
+    assert min(one.values()) >= 0
+    assert seconds(2) == unknown
+    with monkeypatch.context() as patch:
+        patch.setattr("platform.machine", lambda: "another")
+        assert seconds(1) == unknown
+    assert seconds(1) == one
+    assert [path.stat().st_mtime_ns for path in files] == times  # nothing was extracted again
+    files[0].unlink()
+    assert seconds(2)["per_image"] > 0  # of the image that was
+
+
+def test_what_earlier_versions_kept_is_used_without_its_seconds(scene, result, tmp_path):
+    """They kept bare seconds: a number with the features, two in the row of a pair."""
+    evaluate_photos([scene], [ROOTSIFT], ONCE, work=tmp_path / "work")
+    files = sorted((tmp_path / "work").rglob("*.npz"))
+    for path in files:
+        features = load_features(path)
+        save_features(replace(features, settings={**features.settings, "seconds": 0.5}), path)
+    (rows,) = (tmp_path / "work" / "pairs").iterdir()
+    written = [json.loads(line) for line in rows.read_text().splitlines()]
+    rows.write_text("".join(json.dumps({**row, "seconds": row["seconds"][0]}) + "\n" for row in written))
+    times = [path.stat().st_mtime_ns for path in files]
+    (found,) = evaluate_photos([scene], [ROOTSIFT], ONCE, work=tmp_path / "work")
+    assert without_seconds(found) == without_seconds(result)
+    assert set(found["seconds"].values()) == {None, 1}
+    assert [path.stat().st_mtime_ns for path in files] == times
 
 
 def test_results_of_other_pairs_are_not_compared(scene, result, rendered):

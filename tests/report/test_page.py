@@ -168,6 +168,17 @@ def test_who_finds_more_is_said_with_its_time(seconds, pace, tmp_path):
     assert " more than c (95 %" in gathered(tmp_path / "other", found[0], elsewhere).lead[0]
 
 
+def test_seconds_that_were_not_measured_are_dashes_and_never_compared(tmp_path):
+    found = [photos("a", errors(0), seconds={"per_image": None}), photos("b", errors(3)), photos("c", errors(0))]
+    section = gathered(tmp_path / "some", *found).sections[0]
+    assert [row[2] for row in section.blocks[0].rows] == ["–", "0.50", "0.50"]
+    assert {method.name for method in section.blocks[-1].methods} == {"b", "c"}
+    assert "times" not in section.summary
+    assert [block.has_chart for block in gathered(tmp_path / "none", found[0]).sections[0].blocks] == [False]
+    headings, rows = table_of(found)
+    assert [row[headings.index("s/photo")] for row in rows] == ["-", "0.50", "0.50"]
+
+
 def test_the_terminal_and_the_page_compare_with_the_best(tmp_path):
     found = photos("worse", errors(3)), photos("better", errors(0))
     page = gathered(tmp_path, *found).sections[0].blocks[1]

@@ -39,7 +39,7 @@ from matchkernel.storage.pool import Failure, LocalWorkers, Work
 from matchkernel.storage.settings import Checked, setting
 from matchkernel.storage.work import Progress, Say, progress_counter, use_threads
 
-SECONDS = "seconds"  # key of the time of extraction in the settings of cached features
+SECONDS = "seconds"  # key of what was measured: in the settings of cached features, and in cached rows
 RIGHT_PIXELS = 3.0  # maximum error of a right match of two images with a known homography
 
 Task = Callable[[], Any]  # can be sent to other processes
@@ -96,13 +96,13 @@ def evaluate_photos(
         for spec, plan in zip(chosen.values(), plans, strict=True):
             label = f"{plan['descriptor']}, {keypoints_text(plan['keypoints'])}, {plan['filter']}"
             say(f"extracting from the {len(names)} images of these {pairs} pairs for {label}")
-            files, per_image = _extract(spec, scenes, folder, run, progress)
+            files, of_images = _extract(spec, scenes, folder, run, progress)
             say(f"matching {pairs} pairs for {label}")
-            rows, per_pair = _score(spec, scenes, files, protocol, folder, run, progress)
+            rows, of_pairs = _score(spec, scenes, files, protocol, folder, run, progress)
             scored = summary(rows, scenes, spec.open().trained_on)
-            seconds = {"per_image": per_image, "per_match": per_pair[0], "per_estimate": per_pair[1]}
-            rounded = {name: round(value, 4) for name, value in seconds.items()}
-            results.append({**plan, **scored, SECONDS: {**rounded, "threads": threads_each}})
+            medians = _medians(of_images, threads_each)[:1] + _medians(of_pairs, threads_each)
+            seconds = dict(zip(("per_image", "per_match", "per_estimate"), medians, strict=True))
+            results.append({**plan, **scored, SECONDS: {**seconds, "threads": threads_each}})
     return results
 
 
@@ -129,10 +129,25 @@ def _versions() -> dict[str, str]:
     return {"matchkernel": matchkernel.__version__, "numpy": np.__version__, "opencv": need_opencv().__version__}
 
 
+def _measured(*seconds: float) -> list[Any]:
+    """Seconds, with the threads and the machine that they were measured on."""
+    return [list(seconds), torch.get_num_threads(), platform.machine()]
+
+
+def _medians(measured: Sequence[Any], threads: int) -> list[float | None]:
+    """Medians of the seconds that were measured with so many threads on such a machine; None if there are none.
+
+    Features and rows of earlier versions have seconds alone.
+    """
+    here = [threads, platform.machine()]
+    alike = [entry[0] for entry in measured if isinstance(entry, list) and entry[1:] == here]
+    return np.median(alike, axis=0).round(4).tolist() if alike else [None, None]
+
+
 def _extract(
     spec: MethodSpec, scenes: Sequence[EvaluationScene], folder: Path, run: Run, progress: Progress
-) -> tuple[dict[tuple[str, str], Path], float]:
-    """The files of features by scene and image, and median seconds per image."""
+) -> tuple[dict[tuple[str, str], Path], list[Any]]:
+    """The files of features by scene and image, and what was measured for each image."""
     key = json_digest({key: value for key, value in spec.open().settings.items() if key not in MATCHING})[:16]
     files, tasks = {}, {}
     for scene in scenes:
@@ -140,11 +155,11 @@ def _extract(
             file = json_digest([scene.name, name, scene.hashes[name]])[:32]
             files[scene.name, name] = target = folder / "features" / key / f"{file}.npz"
             tasks[scene.name, name] = partial(extract_image, spec, name, path, target)
-    seconds: list[float] = []
+    measured: list[Any] = []
     for _, value in run(tasks):
-        seconds.append(value)
-        progress(len(seconds), len(tasks))
-    return files, float(np.median(seconds))
+        measured.append(value)
+        progress(len(measured), len(tasks))
+    return files, measured
 
 
 def _score(
@@ -155,8 +170,8 @@ def _score(
     folder: Path,
     run: Run,
     progress: Progress,
-) -> tuple[dict[str, list[dict[str, Any]]], list[float]]:
-    """The rows of all pairs by scene, and median seconds of matching and of estimating per pair."""
+) -> tuple[dict[str, list[dict[str, Any]]], list[Any]]:
+    """The rows of all pairs by scene, and what was measured for each pair, of matching and of estimating."""
     rows: dict[str, list[dict[str, Any]]] = {}
     add = progress_counter(progress, sum(len(scene.pairs) for scene in scenes))
     for scene in scenes:
@@ -171,8 +186,7 @@ def _score(
             scored[pair] = row
             add(1)
         rows[scene.name] = [scored[pair] for pair in scene.pairs]
-    seconds = np.median([row.pop(SECONDS) for part in rows.values() for row in part], axis=0)
-    return rows, seconds.tolist()
+    return rows, [row.pop(SECONDS) for part in rows.values() for row in part]
 
 
 def _resumed(path: Path, tasks: Mapping[Pair, Task], run: Run) -> Iterator[tuple[Pair, dict[str, Any]]]:
@@ -194,17 +208,17 @@ def _resumed(path: Path, tasks: Mapping[Pair, Task], run: Run) -> Iterator[tuple
                 yield pair, row
 
 
-def extract_image(spec: MethodSpec, name: str, path: Path, target: Path) -> float:
-    """Write the features of an image unless they are there; returns the seconds that extracting them took."""
+def extract_image(spec: MethodSpec, name: str, path: Path, target: Path) -> Any:
+    """Write the features of an image unless they are there; returns what was measured of extracting them."""
     if target.is_file():
         with suppress(FileError, LookupError, TypeError, ValueError):  # damaged: extracted again
-            return float(load_features(target).settings[SECONDS])
+            return load_features(target).settings[SECONDS]
     method, pixels = spec.open(), read_colour(path)
     start = time.perf_counter()
     features = method.extract(pixels, name)
-    seconds = time.perf_counter() - start
-    save_features(replace(features, settings={**features.settings, SECONDS: seconds}), target)
-    return seconds
+    measured = _measured(time.perf_counter() - start)
+    save_features(replace(features, settings={**features.settings, SECONDS: measured}), target)
+    return measured
 
 
 def score_pair(
@@ -241,7 +255,7 @@ def score_pair(
         if spec.filter == "none" and not spec.guided:  # limits are calibrated with these
             seen = np.column_stack([matches.distances, is_right, matches.ratios])
             row["seen"] = [[round(float(value), 6) for value in values] for values in seen]
-    return {**row, SECONDS: [middle - start, time.perf_counter() - middle]}
+    return {**row, SECONDS: _measured(middle - start, time.perf_counter() - middle)}
 
 
 def pose_errors(
