@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matchkernel.data.patch_set import PROTOCOL, kind_of, named_lists
-from matchkernel.evaluation.photos.scores import difference, mean_of, pairs_with
+from matchkernel.evaluation.photos.scores import difference, mean_of, pairs_with, protocol_of
 from matchkernel.evaluation.uncertainty import too_few
 
 TEXT_COLUMNS = ("method", "trained on", "test set", "split", "licence")  # the others are numbers
@@ -32,7 +32,6 @@ SCENE_NOTES = {
         "Sequences with homographies: share of correct matches (3 px), and of homographies with corners within 3 px."
     ),
 }
-BEFORE = "magsac"  # the estimator of results that name none
 
 
 def table_of(results: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
@@ -80,15 +79,13 @@ def labels_of(results: Sequence[Mapping[str, Any]]) -> list[str]:
     """A name for each result on photos: the descriptor, and those settings in which results differ."""
     labels = []
     varying = {key for key in ("keypoints", "filter") if len({result[key] for result in results}) > 1}
-    estimators = [result.get("protocol", {}).get("estimator", BEFORE) for result in results]
-    for result, estimator in zip(results, estimators, strict=True):
+    for result in results:
         parts = [result["descriptor"]]
         if "keypoints" in varying:
             parts.append(keypoints_text(result["keypoints"]))
         if "filter" in varying:
             parts.append(result["filter"])
-        if len(set(estimators)) > 1:
-            parts.append(estimator)
+        parts += protocol_parts(result, results)
         plain = ("descriptor", "keypoints", "filter")
         alike = [other for other in results if all(other[key] == result[key] for key in plain)]
         settings = result.get("settings") or {}
@@ -99,6 +96,13 @@ def labels_of(results: Sequence[Mapping[str, Any]]) -> list[str]:
                 parts.append(f"no {key}" if value is None else f"{key} {str(value)[:12]}")
         labels.append(", ".join(parts))
     return labels
+
+
+def protocol_parts(result: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What of the protocol of a result on photos is not the same in all results, such as `pixels 20` or `magsac`."""
+    own, protocols = protocol_of(result), [protocol_of(other) for other in results]
+    varying = [key for key in own if any(protocol.get(key) != own[key] for protocol in protocols)]
+    return [str(own[key]) if key == "estimator" else f"{key} {own[key]}" for key in varying]
 
 
 def keypoints_text(most: int) -> str:
@@ -120,7 +124,8 @@ def short_licence(result: Mapping[str, Any]) -> str:
 
 def _photo_row(label: str, result: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Cells by heading: scenes, means with ±, and the paired difference to the best result on the same data."""
-    rivals = [other for other in results if other["data_sha256"] == result["data_sha256"]]
+    scored = result["data_sha256"], protocol_of(result)
+    rivals = [other for other in results if (other["data_sha256"], protocol_of(other)) == scored]
     row = {"method": label}
     for name, scene in result["scenes"].items():
         row[name] = f"{100 * scene[SHOWN[scene['kind']]]:.1f}"

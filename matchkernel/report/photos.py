@@ -5,7 +5,15 @@ from typing import Any
 
 from matchkernel.errors import ArgumentError
 from matchkernel.evaluation.photos.scores import SCORES, difference, mean_of, pairs_with
-from matchkernel.evaluation.tables import HEADINGS, SHOWN, keypoints_text, labels_of, seconds_text, short_licence
+from matchkernel.evaluation.tables import (
+    HEADINGS,
+    SHOWN,
+    keypoints_text,
+    labels_of,
+    protocol_parts,
+    seconds_text,
+    short_licence,
+)
 from matchkernel.evaluation.uncertainty import too_few
 from matchkernel.plots.scores import ReportedMethod
 from matchkernel.report.blocks import NOTHING, Block, Scatter, Section, TextTable, bold_best
@@ -43,7 +51,7 @@ BEYOND = "beyond chance"
 
 
 def photo_sections(runs: Sequence[ScoredRun]) -> list[Section]:
-    """For each set of scenes a section on poses and one on homographies, as far as it has them."""
+    """For each set of scenes and each protocol a section on poses and one on homographies, as far as there are any."""
     groups: dict[str, list[ScoredRun]] = {}
     for run in runs:
         groups.setdefault(str(run.result.get("data_sha256")), []).append(run)
@@ -55,19 +63,24 @@ def photo_sections(runs: Sequence[ScoredRun]) -> list[Section]:
             must_agree=lambda run: {name: scene["kind"] for name, scene in run.result["scenes"].items()},
             reason=lambda run: "scenes differ, though both say they have the same data",
         )
-        names = dict(zip(group, labels_of([run.result for run in group]), strict=True))
+        every = [run.result for run in group]
+        names = dict(zip(group, labels_of(every), strict=True))
         refuse_conflicts(
             group,
             same=names.__getitem__,
             reason=lambda run: f"two results of {run.result['descriptor']!r} with the same settings; drop one",
         )
-        results = {label: run.result for run, label in names.items()}
-        scenes = group[0].result["scenes"]
-        where = f": {', '.join(scenes)}" if len(groups) > 1 else ""
-        for kind, title in TITLES.items():
-            if any(scene["kind"] == kind for scene in scenes.values()):
-                parts = tuple(_blocks(kind, results)), _setup(kind, results), headline(kind, results)
-                sections.append(Section(title + where, *parts))
+        protocols: dict[str, dict[str, Mapping[str, Any]]] = {}
+        for run, label in names.items():
+            protocols.setdefault(", ".join(protocol_parts(run.result, every)), {})[label] = run.result
+        scenes = every[0]["scenes"]
+        for protocol, results in protocols.items():
+            named = [", ".join(scenes)] * (len(groups) > 1) + [protocol] * (len(protocols) > 1)
+            where = f": {'; '.join(named)}" if named else ""
+            for kind, title in TITLES.items():
+                if any(scene["kind"] == kind for scene in scenes.values()):
+                    parts = tuple(_blocks(kind, results)), _setup(kind, results), headline(kind, results)
+                    sections.append(Section(title + where, *parts))
     return sections
 
 

@@ -117,7 +117,7 @@ def json_text(report: Report) -> str:
 def _facts(runs: Sequence[ScoredRun]) -> list[tuple[str, str]]:
     """For each method how it was computed, and the files of its results with the start of their sha256."""
     files: dict[tuple[str, str], list[str]] = {}
-    listed_settings = [_readable(run.result.get("settings")) for run in runs]
+    listed_settings = [_readable(run.result.get("protocol")) + _readable(run.result.get("settings")) for run in runs]
     shared = [text for text in listed_settings[0] if all(text in texts for texts in listed_settings[1:])]
     shared = shared if len({run.method.name for run in runs}) > 1 else []
     for run, settings in zip(runs, listed_settings, strict=True):

@@ -168,6 +168,32 @@ def test_who_finds_more_is_said_with_its_time(seconds, pace, tmp_path):
     assert " more than c (95 %" in gathered(tmp_path / "other", found[0], elsewhere).lead[0]
 
 
+@pytest.mark.parametrize(
+    ("other", "parts"),
+    [
+        ({"pixels": 20}, ("pixels 0.5", "pixels 20")),
+        ({"repeats": 2}, ("repeats 1", "repeats 2")),
+        ({"estimator": "refined"}, ("magsac", "refined")),
+    ],
+)
+def test_results_of_other_protocols_are_never_compared(other, parts, tmp_path):
+    usual = {"pixels": 0.5, "repeats": 1}
+    found = [photos("a", errors(0), protocol=usual), photos("b", errors(3), protocol=usual)]
+    found.append(photos("b", errors(5), protocol=usual | other))
+    one, _, two, _ = gathered(tmp_path, *found).sections
+    assert [section.title for section in (one, two)] == [f"Relative poses of photos: {part}" for part in parts]
+    assert one.summary.startswith(f"Of 100 camera poses, a, {parts[0]} finds ")
+    assert two.summary.startswith(f"b, {parts[1]} finds {maa(errors(5)):.0f} % of the camera poses.")
+    assert [[row[0] for row in section.blocks[0].rows] for section in (one, two)] == [
+        [f"a, {parts[0]}", f"b, {parts[0]}"],
+        [f"b, {parts[1]}"],
+    ]
+    assert not any("difference" in block.title for block in two.blocks)
+    assert any(f"{key}: {value}" in words for _, words in gather([tmp_path]).facts for key, value in other.items())
+    headings, rows = table_of(found)
+    assert [row[headings.index("mAA(10°) vs. best")] == "-" for row in rows] == [True, False, True]
+
+
 def test_seconds_that_were_not_measured_are_dashes_and_never_compared(tmp_path):
     found = [photos("a", errors(0), seconds={"per_image": None}), photos("b", errors(3)), photos("c", errors(0))]
     section = gathered(tmp_path / "some", *found).sections[0]
@@ -288,7 +314,7 @@ def test_settings_of_all_methods_are_said_once_and_digests_are_short(tmp_path):
     settings = [{"contrast": 0.04, "weights": digit * 64} for digit in "ab"]
     found = [photos(name, errors(0), settings=one) for name, one in zip("ab", settings, strict=True)]
     (_, shared), (_, one), _ = gathered(tmp_path / "in", *found).facts
-    assert shared == "contrast: 0.04"
+    assert shared == "pixels: 0.5; contrast: 0.04"
     assert f"weights: {'a' * 12}. Results:" in one
     assert "contrast" not in one
 

@@ -14,6 +14,7 @@ SCORES = {"poses": POSES, "homographies": ("accuracy", "h1", "h3", "h5")}
 COUNTS = {"poses": ("matches", "inliers"), "homographies": ("matches", "right", "inliers")}
 DISTANCE, RIGHT, RATIO = 0, 1, 2  # columns of matches to calibrate on
 RATIOS = (0.75, 0.8, 0.85, 0.9, 0.95)
+BEFORE = {"estimator": "magsac"}  # of results that name none
 
 
 def accuracy(errors: Sequence[float] | np.ndarray, limit: int) -> float:
@@ -64,6 +65,11 @@ def pairs_with(result: Mapping[str, Any], name: str) -> int:
     return sum(len(scene["pairs"]) for scene in result["scenes"].values() if name in SCORES[scene["kind"]])
 
 
+def protocol_of(result: Mapping[str, Any]) -> dict[str, Any]:
+    """How the matches of a result were scored; only results of equal protocol and data are compared."""
+    return {**BEFORE, **result["protocol"]}
+
+
 def mean_of(result: Mapping[str, Any], name: str) -> Spread:
     """The mean of a score in percent, with its deviation if there are enough pairs."""
     found = result["mean"][name]
@@ -72,6 +78,8 @@ def mean_of(result: Mapping[str, Any], name: str) -> Spread:
 
 def difference(result: Mapping[str, Any], other: Mapping[str, Any], name: str) -> Spread:
     """The paired difference of two results in a score, over the scenes that have it; of too few pairs the mean only."""
+    if protocol_of(result) != protocol_of(other):
+        raise ArgumentError("the two results are of different protocols, and cannot be compared")
     mine, theirs = (scores_by_scene(each["scenes"], name) for each in (result, other))
     for scene in mine.keys() & theirs.keys():
         one, two = ([list(row["images"]) for row in each["scenes"][scene]["pairs"]] for each in (result, other))
