@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matchkernel.data.patch_set import PROTOCOL, kind_of, named_lists
-from matchkernel.evaluation.photos.scores import difference, mean_of, pairs_with, protocol_of
+from matchkernel.evaluation.photos.scores import difference, mean_of, measure_of, pairs_with, protocol_of
 from matchkernel.evaluation.uncertainty import too_few
 
 TEXT_COLUMNS = ("method", "trained on", "test set", "split", "licence")  # the others are numbers
@@ -85,7 +85,7 @@ def labels_of(results: Sequence[Mapping[str, Any]]) -> list[str]:
             parts.append(keypoints_text(result["keypoints"]))
         if "filter" in varying:
             parts.append(result["filter"])
-        parts += protocol_parts(result, results)
+        parts += varying_parts(protocol_of(result), [protocol_of(other) for other in results])
         plain = ("descriptor", "keypoints", "filter")
         alike = [other for other in results if all(other[key] == result[key] for key in plain)]
         settings = result.get("settings") or {}
@@ -98,9 +98,8 @@ def labels_of(results: Sequence[Mapping[str, Any]]) -> list[str]:
     return labels
 
 
-def protocol_parts(result: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What of the protocol of a result on photos is not the same in all results, such as `pixels 20` or `magsac`."""
-    own, protocols = protocol_of(result), [protocol_of(other) for other in results]
+def varying_parts(own: Mapping[str, Any], protocols: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What of a protocol is not the same in all, such as `pixels 20` or `magsac`."""
     varying = [key for key in own if any(protocol.get(key) != own[key] for protocol in protocols)]
     return [str(own[key]) if key == "estimator" else f"{key} {own[key]}" for key in varying]
 
@@ -124,8 +123,8 @@ def short_licence(result: Mapping[str, Any]) -> str:
 
 def _photo_row(label: str, result: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Cells by heading: scenes, means with ±, and the paired difference to the best result on the same data."""
-    scored = result["data_sha256"], protocol_of(result)
-    rivals = [other for other in results if (other["data_sha256"], protocol_of(other)) == scored]
+    scored = result["data_sha256"], measure_of(result)
+    rivals = [other for other in results if (other["data_sha256"], measure_of(other)) == scored]
     row = {"method": label}
     for name, scene in result["scenes"].items():
         row[name] = f"{100 * scene[SHOWN[scene['kind']]]:.1f}"

@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matchkernel.errors import ArgumentError
-from matchkernel.evaluation.photos.scores import SCORES, difference, mean_of, pairs_with
+from matchkernel.evaluation.photos.scores import SCORES, difference, mean_of, measure_of, pairs_with
 from matchkernel.evaluation.tables import (
     HEADINGS,
     SHOWN,
     keypoints_text,
     labels_of,
-    protocol_parts,
     seconds_text,
     short_licence,
+    varying_parts,
 )
 from matchkernel.evaluation.uncertainty import too_few
 from matchkernel.plots.scores import ReportedMethod
@@ -51,7 +51,7 @@ BEYOND = "beyond chance"
 
 
 def photo_sections(runs: Sequence[ScoredRun]) -> list[Section]:
-    """For each set of scenes and each protocol a section on poses and one on homographies, as far as there are any."""
+    """For each set of scenes and each measure a section on poses and one on homographies, as far as there are any."""
     groups: dict[str, list[ScoredRun]] = {}
     for run in runs:
         groups.setdefault(str(run.result.get("data_sha256")), []).append(run)
@@ -70,12 +70,13 @@ def photo_sections(runs: Sequence[ScoredRun]) -> list[Section]:
             same=names.__getitem__,
             reason=lambda run: f"two results of {run.result['descriptor']!r} with the same settings; drop one",
         )
-        protocols: dict[str, dict[str, Mapping[str, Any]]] = {}
+        measures: dict[str, dict[str, Mapping[str, Any]]] = {}
         for run, label in names.items():
-            protocols.setdefault(", ".join(protocol_parts(run.result, every)), {})[label] = run.result
+            varying = varying_parts(measure_of(run.result), [measure_of(other) for other in every])
+            measures.setdefault(", ".join(varying), {})[label] = run.result
         scenes = every[0]["scenes"]
-        for protocol, results in protocols.items():
-            named = [", ".join(scenes)] * (len(groups) > 1) + [protocol] * (len(protocols) > 1)
+        for measure, results in measures.items():
+            named = [", ".join(scenes)] * (len(groups) > 1) + [measure] * (len(measures) > 1)
             where = f": {'; '.join(named)}" if named else ""
             for kind, title in TITLES.items():
                 if any(scene["kind"] == kind for scene in scenes.values()):

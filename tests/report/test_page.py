@@ -173,7 +173,6 @@ def test_who_finds_more_is_said_with_its_time(seconds, pace, tmp_path):
     [
         ({"pixels": 20}, ("pixels 0.5", "pixels 20")),
         ({"repeats": 2}, ("repeats 1", "repeats 2")),
-        ({"estimator": "refined"}, ("magsac", "refined")),
     ],
 )
 def test_results_of_other_protocols_are_never_compared(other, parts, tmp_path):
@@ -192,6 +191,14 @@ def test_results_of_other_protocols_are_never_compared(other, parts, tmp_path):
     assert any(f"{key}: {value}" in words for _, words in gather([tmp_path]).facts for key, value in other.items())
     headings, rows = table_of(found)
     assert [row[headings.index("mAA(10°) vs. best")] == "-" for row in rows] == [True, False, True]
+
+
+def test_methods_are_compared_each_with_its_own_estimator(tmp_path):
+    usual = {"pixels": 0.5, "repeats": 1}
+    found = photos("a", errors(0), protocol=usual), photos("b", errors(3), protocol=usual | {"estimator": "refined"})
+    section = gathered(tmp_path, *found).sections[0]
+    assert [row[0] for row in section.blocks[0].rows] == ["a, magsac", "b, refined"]
+    assert section.summary.startswith("Of 100 camera poses, a, magsac finds ")
 
 
 def test_seconds_that_were_not_measured_are_dashes_and_never_compared(tmp_path):

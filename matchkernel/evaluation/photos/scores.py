@@ -66,8 +66,13 @@ def pairs_with(result: Mapping[str, Any], name: str) -> int:
 
 
 def protocol_of(result: Mapping[str, Any]) -> dict[str, Any]:
-    """How the matches of a result were scored; only results of equal protocol and data are compared."""
+    """How the matches of a result were scored."""
     return {**BEFORE, **result["protocol"]}
+
+
+def measure_of(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The protocol but for the estimator, which each method may have its own of: only equal ones are compared."""
+    return {key: value for key, value in protocol_of(result).items() if key != "estimator"}
 
 
 def mean_of(result: Mapping[str, Any], name: str) -> Spread:
@@ -78,7 +83,7 @@ def mean_of(result: Mapping[str, Any], name: str) -> Spread:
 
 def difference(result: Mapping[str, Any], other: Mapping[str, Any], name: str) -> Spread:
     """The paired difference of two results in a score, over the scenes that have it; of too few pairs the mean only."""
-    if protocol_of(result) != protocol_of(other):
+    if measure_of(result) != measure_of(other):
         raise ArgumentError("the two results are of different protocols, and cannot be compared")
     mine, theirs = (scores_by_scene(each["scenes"], name) for each in (result, other))
     for scene in mine.keys() & theirs.keys():
