@@ -106,8 +106,12 @@ def given_options(context: typer.Context) -> list[str]:
 
 
 def weight_files(*models: str) -> list[Path]:
-    """The models that are given as files, which no output may replace; a folder may have the name of a model."""
-    return [Path(model) for model in models if os.path.isfile(model)]  # noqa: PTH113 - False for a name too long
+    """The models that are given as files or folders, which no output may replace; a model's name is none of these."""
+    from matchkernel.runtime.hub import MODEL
+    from matchkernel.runtime.weights import available
+
+    files = [Path(model, part) for model in models for part in ("", MODEL) if not part or model not in available()]
+    return [path for path in files if os.path.isfile(path)]  # noqa: PTH113 - False for a name too long
 
 
 def speed(items: int, seconds: float, unit: str) -> dict[str, float]:

@@ -55,7 +55,7 @@ class Transfer(Generic[Array]):
         """(b, 1, N, N) copied from an array that may be read-only, of any strides and of any type."""
         source = self.patches[start:stop]
         side = source.shape[-1]
-        piece = torch.empty(len(source), 1, side, side, dtype=self.dtype, pin_memory=pinned)
+        piece = torch.empty(len(source), 1, side, side, dtype=self.dtype, pin_memory=pinned, device="cpu")
         with np.errstate(over="ignore"):  # a value too large for float32 becomes infinite and therefore invalid
             np.copyto(piece.numpy(), source.reshape(piece.shape), casting="unsafe")
         return piece

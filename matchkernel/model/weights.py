@@ -104,4 +104,4 @@ def _tensors(model: Descriptor) -> dict[str, Tensor]:
 
 def _on_cpu(tensor: Tensor) -> Tensor:
     """Memory for a tensor of the meta device; to_empty(), for the same, would import sympy: a second."""
-    return torch.empty(tensor.shape, dtype=tensor.dtype)
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")

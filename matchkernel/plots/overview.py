@@ -14,7 +14,7 @@ from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.encoding import SpatialEncoding
 from matchkernel.model.kernel_view import encodings_by_system
 from matchkernel.model.precision import unit_rows
-from matchkernel.plots.canvas import BLACK, BLUE, DIVERGING, GRAY, mathtext, new_figure, save_png
+from matchkernel.plots.canvas import BLACK, BLUE, DIVERGING, GRAY, mathtext, new_figure, plain, save_png
 from matchkernel.plots.example_patches import check_content
 from matchkernel.runtime.config import VARIANTS
 
@@ -53,7 +53,7 @@ def overview_picture(
         branches = [branch for branch in branches if branch.system == system]
         descriptor = unit_rows(encodings_by_system(model, sized)[system].sum(1))[0].double().numpy()
     formula = mathtext(VARIANTS[system or model.config.variant].symbol)
-    title = f"{name or model.name or model.config.variant}{half}: {formula}, s = {model.config.s}"
+    title = f"{plain(name or model.name or model.config.variant)}{half}: {formula}, s = {model.config.s}"
     norm = bool(model.config.encoding_norm)
     save_png(draw_overview(sized[0, 0].numpy(), branches, descriptor, title, norm=norm), path)
 

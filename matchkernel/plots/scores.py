@@ -77,7 +77,7 @@ def draw_scores(
     kinds = dict.fromkeys(_kind(bar.method) for bar in rows)
     handles = [sheets[0].barh(0, 0, color=colour, hatch=hatch, edgecolor=GRAY) for _, colour, hatch in kinds]
     add_legend(figure, len(kinds), "lower", 9, handles=handles, labels=[name for name, *_ in kinds])
-    figure.suptitle(title, fontsize=12)
+    figure.suptitle(plain(title, 200), fontsize=12)
     return figure
 
 

@@ -14,7 +14,7 @@ from matchkernel.model.describe import resize_patches
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.kernel_view import display_map, encodings_by_system, position_encodings, receptive_field
 from matchkernel.model.weights import load
-from matchkernel.plots.canvas import ORANGE, mathtext, new_figure, save_png
+from matchkernel.plots.canvas import ORANGE, mathtext, new_figure, plain, save_png
 from matchkernel.plots.example_patches import check_content
 from matchkernel.runtime.config import STRIDE, VARIANTS
 
@@ -54,7 +54,7 @@ class MapColumn:
         s = "" if config.s is None else f", s = {config.s}"
         half = f", {system} half" if system else ""
         symbol = mathtext(VARIANTS[config.variant].symbol)
-        return cls(model, f"{symbol}{s}{half}\n{shown_name(weights, model)}", system or None)
+        return cls(model, f"{symbol}{s}{half}\n{plain(shown_name(weights, model))}", system or None)
 
     def cell(self, position: tuple[float, float]) -> tuple[int, int]:
         """Row and column, from 0, of the cell in whose share of the patch a position lies."""

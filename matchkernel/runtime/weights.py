@@ -233,7 +233,7 @@ def read_weights(name_or_path: str | Path) -> Weights:
         name_or_path: a name of `available()`, a .safetensors file, a folder of `save_pretrained`, or hf://owner/name.
     """
     path = find_weights(name_or_path)
-    of_folder = path.name == MODEL and str(path) != str(name_or_path)
+    of_folder = path.name == MODEL and path != Path(name_or_path)
     metadata, header = read_header(path)
     card = card_of(path, metadata)
     assert card.config is not None  # read

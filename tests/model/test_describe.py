@@ -22,6 +22,14 @@ def model_of(variant="dual", **settings):
     return trained_like(matchkernel.build(variant, generator=torch.Generator().manual_seed(0), **narrow, **settings))
 
 
+def test_another_default_device_changes_nothing(stack):
+    model = matchkernel.load("tiny")
+    expected = matchkernel.describe(stack, model)
+    with torch.device("meta"):
+        assert {tensor.device.type for tensor in matchkernel.load("tiny").state_dict().values()} == {"cpu"}
+        np.testing.assert_array_equal(matchkernel.describe(stack, model), expected)
+
+
 @pytest.fixture
 def stack(textures):
     """(40, 32, 32) uint8."""

@@ -15,6 +15,7 @@ import torch
 from helpers import refuses, textures, trained_like
 
 import matchkernel
+from matchkernel.cli.options import weight_files
 from matchkernel.errors import ArgumentError, MissingExtraError, WeightsError
 from matchkernel.runtime.weights import read_card
 
@@ -25,6 +26,16 @@ ROOT = Path(__file__).parents[2]
 def folder(tmp_path):
     matchkernel.save_pretrained(matchkernel.load("tiny"), tmp_path / "mine")
     return tmp_path / "mine"
+
+
+def test_a_file_may_have_the_name_that_a_folder_has_inside(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    matchkernel.save(matchkernel.load("tiny"), "model.safetensors")
+    assert matchkernel.load("./model.safetensors").name == matchkernel.load("model.safetensors").name == "model"
+
+
+def test_a_folder_is_no_place_for_what_is_made_from_it(folder):
+    assert weight_files(str(folder), "tiny", "absent") == [folder / "model.safetensors"]
 
 
 @pytest.mark.parametrize("name", [*matchkernel.available(), "half", "own"])

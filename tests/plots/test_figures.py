@@ -34,7 +34,7 @@ def weights(tmp_path_factory):
     folder, files = tmp_path_factory.mktemp("weights"), {}
     for variant in ("cartesian", "polar", "combined", "dual", "fc"):
         model = build(variant, d=4, generator=torch.Generator().manual_seed(0))
-        files[variant] = folder / f"small-{variant}.safetensors"
+        files[variant] = folder / f"small$5_$-{variant}.safetensors"  # no formula
         save(model, files[variant])
     return files
 
@@ -43,7 +43,7 @@ def test_a_map_is_the_similarity_map_of_its_position(weights, textures):
     pair = textures(2)
     for variant, file in weights.items():
         column = MapColumn.open(str(file))
-        assert column.title.endswith(f"\nsmall-{variant}")
+        assert column.title.endswith(f"\nsmall\\$5_\\$-{variant}")
         for position, found in zip(POSITIONS, column.maps(pair, POSITIONS), strict=True):
             expected = display_map(similarity_map(load(file), pair[0], pair[1], *column.cell(position)))
             assert found == pytest.approx(expected.numpy(), abs=1e-5)

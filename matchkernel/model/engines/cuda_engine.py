@@ -90,6 +90,8 @@ class CudaHalfEngine:
 class _Captured:
     """One batch of fixed size as a CUDA graph: hundreds of operations are started as one."""
 
+    @torch.inference_mode(mode=False)  # patches are copied into it later, perhaps in another mode
+    @torch.no_grad()
     def __init__(self, compute: Callable[[Tensor], Tensor], count: int, size: int, device: torch.device) -> None:
         self.patches = torch.zeros(count, 1, size, size, device=device)
         now, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)
@@ -122,11 +124,19 @@ def open_cuda_half(model: Descriptor, size: int, device: torch.device) -> CudaHa
         raise UnfitError(f"engine {CUDA_HALF} computes in half precision, these weights are float64: use engine torch")
     if torch.cuda.get_device_capability(device) < CAPABILITY:
         raise UnfitError(f"this GPU is too old to be faster in half precision than engine torch: {device}")
-    state = (size, str(device), *((tensor.data_ptr(), tensor._version) for tensor in model.state_dict().values()))
+    state = (size, str(device), *state_of(model))
     known = _OPENED.get(model)
     if known is None or known[0] != state:
         known = _OPENED[model] = (state, CudaHalfEngine(model, size, device))
     return known[1]
+
+
+def state_of(model: Descriptor) -> list[object]:
+    """What changes when weights do: places and versions, and lengths, as edits of `.data` leave both as they were."""
+    tensors = list(model.state_dict().values())
+    lengths = torch._foreach_norm([tensor for tensor in tensors if tensor.is_floating_point()])
+    versions = [0 if tensor.is_inference() else tensor._version for tensor in tensors]
+    return [*(tensor.data_ptr() for tensor in tensors), *versions, *torch.stack([*map(Tensor.float, lengths)]).tolist()]
 
 
 _OPENED: "weakref.WeakKeyDictionary[Descriptor, tuple[tuple[object, ...], CudaHalfEngine]]" = (

@@ -9,7 +9,7 @@ from helpers import refuses
 
 import matchkernel
 from matchkernel.errors import ArgumentError
-from matchkernel.model.engines.cuda_engine import CudaHalfEngine, open_cuda_half
+from matchkernel.model.engines.cuda_engine import CudaHalfEngine, open_cuda_half, state_of
 from matchkernel.model.transfer import PIECES, PinnedTransfer
 
 CPU = torch.device("cpu")
@@ -31,6 +31,19 @@ def test_in_float32_the_operations_are_those_of_the_model(variant, textures, tra
     CudaHalfEngine(folded, 32, CPU)
     assert next(folded.parameters()).dtype == torch.float32  # left as it was
     assert (engine(patches) - matchkernel.describe(patches, model)).abs().max() < 1e-6
+
+
+def test_an_edit_of_weights_is_seen_however_it_is_made():
+    model = small(d=8)
+    states = [state_of(model)]
+    for edit in (lambda weight: weight.mul_(-1), lambda weight: weight.data.mul_(1.1)):
+        with torch.no_grad():
+            edit(next(model.parameters()))
+        states.append(state_of(model))
+    assert states[0] != states[1] != states[2] != states[0]
+    with torch.inference_mode():
+        made = small(d=8)
+        assert state_of(made) == state_of(made)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -128,3 +128,12 @@ def test_describers_say_which_engine_they_use():
         open_describer(described, engine="torch")
     with refuses(ArgumentError):
         open_describer("rootsift", engine="fastest")
+
+
+def test_what_int8_would_clip_is_seen_on_a_large_offset():
+    """Squares of the values would cancel."""
+    patches = (20000 + np.random.default_rng(0).integers(0, 4, (50, 32, 32))).astype(np.uint16)
+    patches[:, 10, 10] += 100
+    model = matchkernel.load("light")
+    exact, rows = (matchkernel.describe(patches, model, engine=engine) for engine in ("torch", "onnx-int8"))
+    assert (exact * rows).sum(1).min() > 0.999
