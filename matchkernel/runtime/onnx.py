@@ -124,10 +124,14 @@ class OnnxEngine:
 def peaks(patches: np.ndarray) -> np.ndarray:
     """(b,) largest absolute value of each patch when it is normalised."""
     flat = patches.reshape(len(patches), math.prod(patches.shape[1:]))
+    mean, low, high = flat.mean(1), flat.min(1, initial=np.inf), flat.max(1, initial=-np.inf)
     with np.errstate(all="ignore"):  # of patches without content, whose rows are not used
-        flat = flat - flat.mean(1, keepdims=True)  # before squares, which would cancel
-        largest = np.maximum(flat.max(1, initial=-np.inf), -flat.min(1, initial=np.inf))
-        return np.asarray(largest / np.sqrt(np.einsum("ij,ij->i", flat, flat) / (flat.shape[1] - 1)))
+        squares, of_mean = np.einsum("ij,ij->i", flat, flat), flat.shape[1] * mean**2
+        squares -= of_mean
+        faint = np.flatnonzero(squares < 1e-3 * of_mean)  # most digits have cancelled
+        some = flat[faint] - mean[faint, None]
+        squares[faint] = np.einsum("ij,ij->i", some, some)
+        return np.asarray(np.maximum(high - mean, mean - low) / np.sqrt(squares / (flat.shape[1] - 1)))
 
 
 def open_onnx(weights: Weights, engine: str, size: int) -> OnnxEngine:
