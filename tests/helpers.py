@@ -1,5 +1,6 @@
 """What several tests need."""
 
+import json
 import shutil
 import time
 from collections.abc import Iterator
@@ -53,6 +54,13 @@ def wait_until(is_so, process=None, seconds=240):
 def tree(folder: Path) -> dict[str, bytes]:
     """Every file of a folder, by its relative path."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def copied_from_scene(patch_set: Path, target: Path, scene: str) -> Path:
+    """A copy of a patch set that says it was cut from this scene."""
+    manifest = shutil.copytree(patch_set, target) / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "source": {"name": scene}}))
+    return target
 
 
 def textures(count: int, size: int = 32, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -133,7 +133,7 @@ def adapt(
         elif settings.keep:
             say("nothing for --keep to write: on validation no update was better than the base")
         if learned.best_step and (result.is_better or settings.keep):
-            result = replace(result, weights=_write_weights(result, settings))
+            result = replace(result, weights=_write_weights(result, settings, scene_name(photos)))
         elif (out / ADAPTED).exists():
             (out / ADAPTED).unlink()
             say(f"removed {out / ADAPTED}, which --keep had written")
@@ -298,12 +298,13 @@ def _scores(run: Run, test: PatchSet, scenes: dict[str, EvaluationScene]) -> dic
     return {"test": [asdict(gain) for gain in gains if gain], "elsewhere": [asdict(gain) for gain in elsewhere]}
 
 
-def _write_weights(result: Adapted, settings: AdaptSettings) -> Path:
+def _write_weights(result: Adapted, settings: AdaptSettings, scene: str) -> Path:
     """The adapted weights with a card: base, data, scores before and after."""
     target, model = result.folder / ADAPTED, load(result.folder / "training" / "candidate.safetensors")
     metrics = {gain.measure: {"before": gain.before, "after": gain.after} for gain in result.gains}
     base = read_card(settings.model)
     other = {**model.card.other, "adapted_from": f"{settings.model} {base.sha256[:16]}", "verdict": result.verdict}
     terms = f"{base.licence or 'none given'} (of the base; the photos it was adapted to may have terms of their own)"
-    save(model, target, replace(model.card, licence=terms, metrics=metrics, other=other))
+    sets = tuple(dict.fromkeys([*model.card.training_sets, (scene, "")]))
+    save(model, target, replace(model.card, licence=terms, metrics=metrics, other=other, training_sets=sets))
     return target

@@ -257,6 +257,13 @@ def known_names(patches: PatchSet) -> frozenset[str]:
     return frozenset(name for name in patches.manifest.get("joined", own) if name)
 
 
+def training_entries(patches: PatchSet) -> list[tuple[str, str]]:
+    """What weights that learn from a set record of it: name and sha256, and its scene, of which any patches count."""
+    scene = patches.manifest.get("source", {}).get("name")
+    own = (patches.folder.resolve().name, str(patches.manifest["sha256"].get("patches.npy")))
+    return [own, (scene, "")] if scene else [own]
+
+
 def patches_sha256(patches: PatchSet) -> frozenset[str]:
     """The sha256 of a set's patches as recorded in its manifest, or those of the sets it was joined from."""
     found = patches.manifest.get("sha256", {}).get("patches.npy", [])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matchkernel.data.patch_set import PatchSet, open_patch_set, patches_sha256
+from matchkernel.data.patch_set import PatchSet, known_names, open_patch_set, patches_sha256
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.evaluation.baselines.kornia import MKD_SETS, hard_tfeat, mkd, mkd_published, network
 from matchkernel.evaluation.baselines.opencv import OPENCV, opencv
@@ -69,7 +69,7 @@ def baseline(
     return replace(
         found,
         facts={**found.facts, **({"train_set": train_set} if train_set else {})},
-        trained_on=frozenset(listed_names(train_set)),
+        trained_on=frozenset(listed_names(train_set)) | (known_names(training_set) if training_set else frozenset()),
         trained_sha256=frozenset() if training_set is None else patches_sha256(training_set),
         warnings=(UNKNOWN,) if weights is not None and not train_set else (),
     )

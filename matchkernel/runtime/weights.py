@@ -39,7 +39,8 @@ class Card:
         sha256: digest of everything else in the file; written by `save`.
         licence: terms of the weights.
         trained_on: names of the training sets, separated by commas.
-        training_sets: name and sha256 of the patches of each training set, so that a renamed copy is recognised.
+        training_sets: name and sha256 of the patches of each training set, so that a renamed copy is recognised; names
+            of the scenes without one, so that patches that are cut anew are.
         training: the configuration of the training.
         command: the command that trains such weights.
         step: number of updates made.

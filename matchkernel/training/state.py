@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from matchkernel.data.patch_set import PatchSet
+from matchkernel.data.patch_set import PatchSet, training_entries
 from matchkernel.errors import ArgumentError, WorkError
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.weights import save
@@ -212,12 +212,11 @@ class TrainingState:
         raise WorkError(f"step {step}: the loss is no longer finite ({cause}); {kept}")
 
     def _card(self, result: dict[str, float]) -> Card:
-        # A set is recognised by the hash of its patches, whatever its name.
-        own = [(part.folder.resolve().name, str(part.manifest["sha256"].get("patches.npy"))) for part in self.data.sets]
+        own = [entry for part in self.data.sets for entry in training_entries(part)]
         taught = () if self.teacher is None else self.teacher.training_sets  # the model has learned from these too
         card = Card(
             training=self.config.to_dict(),
-            trained_on=", ".join(name for name, _ in own),
+            trained_on=", ".join(part.folder.resolve().name for part in self.data.sets),
             training_sets=tuple(dict.fromkeys([*own, *taught])),
             step=self.step,
             validation=result,

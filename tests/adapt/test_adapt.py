@@ -297,6 +297,18 @@ def test_a_scene_of_which_the_weights_have_learned_is_said_before_anything_is_cu
     assert f"was trained on {scene.name}" in said[0]
 
 
+def test_adapted_weights_have_learned_of_their_scene(scene, base, whole, tmp_path, monkeypatch):
+    """Whatever the folder of its photos is called; the patches were cut of the folder above."""
+    photos, said = shutil.copytree(scene / "images", tmp_path / "church"), []
+    out, colmap = shutil.copytree(whole.folder, tmp_path / "out"), {"from_colmap": scene / "sparse", "device": "cpu"}
+    found = adapt(photos, out, AdaptSettings(base, **QUICK, keep=True), **colmap)
+    assert {"training", scene.name, "church"} <= read_card(found.weights).set_names
+    monkeypatch.setattr(stages, "build_parts", lambda *_, **__: pytest.fail("cut before"))
+    with pytest.raises(pytest.fail.Exception):
+        adapt(photos, tmp_path / "again", AdaptSettings(str(found.weights), **QUICK), **colmap, say=said.append)
+    assert "was trained on church" in said[0]
+
+
 def test_keep_says_when_there_is_nothing_to_keep(scene, base, tmp_path, monkeypatch):
     """No rate makes sure of it: the statistics of BatchNorm move even where the weights do not."""
     monkeypatch.setattr(state, "is_better", lambda result, best, measure: not best)

@@ -9,7 +9,7 @@ import kornia
 import numpy as np
 import pytest
 import torch
-from helpers import refuses
+from helpers import copied_from_scene, refuses
 
 from matchkernel.data.patch_set import PatchSet, join_patch_sets, open_patch_set, open_test_sets
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
@@ -101,6 +101,15 @@ def test_mkd_knows_its_training_patches(tmp_path):
     build_synthetic(tmp_path / "many", SyntheticSettings(points=100, patches=3, size=32, seed=9))
     method = baseline("mkd", training_set=open_patch_set(tmp_path / "many"))
     assert method.was_trained_on("x", open_patch_set(shutil.copytree(tmp_path / "many", tmp_path / "renamed")))
+
+
+def test_mkd_knows_its_training_scene(sets, tmp_path):
+    build_synthetic(tmp_path / "many", SyntheticSettings(points=100, patches=3, size=32, seed=9))
+    six = copied_from_scene(tmp_path / "many", tmp_path / "six", "church")
+    twelve = copied_from_scene(sets / "b", tmp_path / "twelve", "church")
+    method = baseline("mkd", training_set=open_patch_set(six))
+    assert method.was_trained_on("twelve", open_patch_set(twelve))
+    assert method.facts["train_set"] == "six"
 
 
 def test_weights_of_a_baseline_say_what_they_were_trained_on(sets, tmp_path):

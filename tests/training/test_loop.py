@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 from commands import good
-from helpers import refuses, tree
+from helpers import copied_from_scene, refuses, tree
 from made_runs import assert_equal, config, weights
 
 from matchkernel import describe, load
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
+from matchkernel.evaluation.methods import model_methods
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.runtime.weights import read_card
 from matchkernel.training import log, state
@@ -204,6 +205,16 @@ def test_synthetic_sets_follow_the_configuration(synthetic, tmp_path):
     with refuses(FileError):
         train(config(synthetic), own, device="cpu")
     assert tree(own) == before
+
+
+def test_a_scene_that_was_trained_on_is_recognised_in_patches_cut_anew(small, small_sets, tmp_path):
+    six = copied_from_scene(small_sets / "train", tmp_path / "six", "church")
+    twelve = copied_from_scene(small_sets / "other", tmp_path / "twelve", "church")
+    train(config(small, data={"train": [str(six)]}, sampling={"steps": 1}), tmp_path / "run", device="cpu")
+    (method,) = model_methods([(None, tmp_path / "run" / "final.safetensors")])
+    assert method.was_trained_on("twelve", open_patch_set(twelve))
+    assert not method.was_trained_on("other", open_patch_set(small_sets / "other"))
+    assert method.facts["train_set"] == "six"
 
 
 def test_a_set_that_is_trained_on_and_validated_on_is_named(small_toml, small_sets, tmp_path):
