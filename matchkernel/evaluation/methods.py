@@ -25,6 +25,7 @@ from matchkernel.runtime.weights import available, listed_names
 from matchkernel.storage.work import Progress
 
 UNKNOWN = "the training set of these weights is not known; it may include this test set"
+UNKNOWN_FROM = "they learned from {}, whose training set is not known; it may include this test set"
 WITH_FILE: dict[str, Callable[[Path], Method]] = {
     **{f"mkd-{name}": partial(mkd_published, name) for name in MKD_SETS},
     "tfeat": partial(network, "tfeat", "TFeat"),
@@ -206,7 +207,8 @@ def _model_method(
     names = card.set_names | frozenset(listed_names(train_set))
     hashes = frozenset(sha for _, sha in card.training_sets if sha)
     own = str(weights) if str(weights) in available() else configuration
-    return Method(name or own, "l2", facts, compute, names, hashes, () if names else (UNKNOWN,))
+    warnings = [UNKNOWN] * (not names) + [UNKNOWN_FROM.format(card.unknown_from)] * bool(card.unknown_from)
+    return Method(name or own, "l2", facts, compute, names, hashes, tuple(warnings))
 
 
 def _agreed(given: str | None, recorded: str | None, source: str) -> str | None:

@@ -140,7 +140,7 @@ def card_sections(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
     sections = {
         "configuration": {"variant": config.pop("variant"), **take("parameters"), **config, **limits},
         "training": {**take("command", "step"), **dict(tables_last)},
-        "data": {**take("trained_on"), **data},
+        "data": {**take("trained_on", "unknown_from"), **data},
         "scores": {**metrics, **{f"validation_{name}": value for name, value in validation.items()}},
         "licence": take("licence"),
         "file": rest,

@@ -20,7 +20,7 @@ from matchkernel.storage.settings import short_repr
 SHIPPED = Path(__file__).parent / "trained"  # <name>.safetensors each
 NORMALIZATION = "per patch: (x - mean) / (std + 1e-7)"
 WRITTEN_BY_SAVE = ("format", "config", "normalization", "sha256")
-TEXTS, TABLES = ("licence", "trained_on", "command"), ("training", "metrics", "validation")
+TEXTS, TABLES = ("licence", "trained_on", "unknown_from", "command"), ("training", "metrics", "validation")
 WHOLE_NUMBERS = ("step", "seed")
 LIMITS = {"match_threshold": 2.0, "match_ratio": 1.0}  # of matches, and their maxima: unit rows are at most 2 apart
 ENTRIES = (*TEXTS, *TABLES, *WHOLE_NUMBERS, *LIMITS, "training_sets")  # of a card, besides those that save writes
@@ -41,6 +41,7 @@ class Card:
         trained_on: names of the training sets, separated by commas.
         training_sets: name and sha256 of the patches of each training set, so that a renamed copy is recognised; names
             of the scenes without one, so that patches that are cut anew are.
+        unknown_from: teachers and starts of which it is not known what they were trained on.
         training: the configuration of the training.
         command: the command that trains such weights.
         step: number of updates made.
@@ -62,6 +63,7 @@ class Card:
     licence: str | None = None
     trained_on: str | None = None
     training_sets: tuple[tuple[str, str], ...] = ()
+    unknown_from: str | None = None
     training: dict[str, Any] = field(default_factory=dict)
     command: str | None = None
     step: int | None = None
@@ -73,9 +75,20 @@ class Card:
     other: dict[str, str] = field(default_factory=dict)
 
     @property
+    def seen_sets(self) -> tuple[tuple[str, str], ...]:
+        """`training_sets`, and the other names in `trained_on` without a sha256."""
+        named = {name for name, _ in self.training_sets}
+        return (*self.training_sets, *((name, "") for name in listed_names(self.trained_on) if name not in named))
+
+    @property
     def set_names(self) -> frozenset[str]:
         """Names of all sets that the weights have seen in training, also through a teacher or a start."""
-        return frozenset([*listed_names(self.trained_on), *(name for name, _ in self.training_sets)])
+        return frozenset(name for name, _ in self.seen_sets)
+
+    @property
+    def has_unknown_sets(self) -> bool:
+        """Whether they may have seen sets that are not recorded."""
+        return bool(self.unknown_from) or not self.set_names
 
     @classmethod
     def from_strings(cls, strings: Mapping[str, str]) -> "Card":

@@ -30,11 +30,13 @@ class Start:
     def __init__(self, base: Descriptor, *, has_new_head: bool) -> None:
         self.card, digest = base.card, state_digest(base)
         self.digest = hashlib.sha256(f"start {digest}".encode()).hexdigest()
-        self.described = f"{base.name} {digest[:16]}{' with a new head' if has_new_head else ''}"
+        name = f"{base.name} {digest[:16]}"
+        self.described = f"{name}{' with a new head' if has_new_head else ''}"
+        self.unknown = [name] if base.card.has_unknown_sets else []
 
     def added_to(self, card: Card) -> Card:
         """The card of weights trained from this start: what was trained on before counts as well."""
-        before, own = self.card.training_sets, card.training_sets
+        before, own = self.card.seen_sets, card.training_sets
         names = [name for name in (self.card.trained_on, card.trained_on) if name]
         return replace(
             card,

@@ -214,10 +214,12 @@ class TrainingState:
     def _card(self, result: dict[str, float]) -> Card:
         own = [entry for part in self.data.sets for entry in training_entries(part)]
         taught = () if self.teacher is None else self.teacher.training_sets  # the model has learned from these too
+        unknown = [name for source in (self.teacher, self.start) if source is not None for name in source.unknown]
         card = Card(
             training=self.config.to_dict(),
             trained_on=", ".join(part.folder.resolve().name for part in self.data.sets),
             training_sets=tuple(dict.fromkeys([*own, *taught])),
+            unknown_from=", ".join(dict.fromkeys(unknown)) or None,
             step=self.step,
             validation=result,
             other={} if self.teacher is None else {"teacher_weights": self.teacher.described},

@@ -43,7 +43,8 @@ class Teacher(nn.Module):
         self.engines = [CudaHalfEngine(model, size, device) for model in models] if in_half else []
         self.digests = [state_digest(model) for model in models]
         self.described = ", ".join(names)
-        self.training_sets = tuple(dict.fromkeys(entry for model in models for entry in model.card.training_sets))
+        self.training_sets = tuple(dict.fromkeys(entry for model in models for entry in model.card.seen_sets))
+        self.unknown = [name for name, model in zip(names, models, strict=True) if model.card.has_unknown_sets]
         self.digest = json_digest(self.digests)
 
     @torch.no_grad()

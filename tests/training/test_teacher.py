@@ -8,6 +8,7 @@ from made_runs import config
 
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.errors import ArgumentError, WeightsError
+from matchkernel.evaluation.methods import model_methods
 from matchkernel.model.describe import resize_patches
 from matchkernel.model.descriptors import build
 from matchkernel.model.weights import load, save, state_digest
@@ -130,6 +131,21 @@ def test_a_student_has_seen_what_its_teacher_was_trained_on(taught, tmp_path):
     card = read_card(tmp_path / "run" / "final.safetensors")
     assert card.trained_on == "train"
     assert [name for name, _ in card.training_sets] == ["train", "notredame"]
+
+
+@pytest.mark.parametrize(("card", "seen", "unknown"), [
+    ({"trained_on": "syn"}, {"train", "syn"}, None),
+    ({}, {"train"}, "base "),
+    ({"trained_on": "syn", "unknown_from": "elder 12"}, {"train", "syn"}, "base "),
+])  # fmt: skip
+@pytest.mark.parametrize("how", ["teacher", "start"])
+def test_what_was_learned_from_is_passed_on_and_so_is_that_it_is_unknown(how, card, seen, unknown, small, tmp_path):
+    base = tmp_path / "base.safetensors"
+    save(build(**small["model"]), base, card)
+    train(config(small, **{how: {"weights": [str(base)] if how == "teacher" else str(base)}}), tmp_path, device="cpu")
+    (method,) = model_methods([(None, tmp_path / "final.safetensors")])
+    assert method.trained_on == seen
+    assert [unknown in warning for warning in method.warnings] == [True] * bool(unknown)
 
 
 def test_another_teacher_is_refused_on_resuming_but_the_same_elsewhere_is_not(taught, tmp_path):
