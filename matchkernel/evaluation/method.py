@@ -1,7 +1,7 @@
 """Methods to score: of square patches (Method) and of photos (PhotoMethod), with a record of how they compute."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from matchkernel.storage.work import Progress, progress_counter
 BATCH = 64
 # Keys of a photo method's settings that do not change its features.
 MATCHING = ("filter", "matcher", "context", "aligned")
+SAME_NAME = "trained on another set of the name {}: if both show the same place, the scores are too high"
 RESIZED = "others resized to it by exact area means (linear to enlarge)"
 
 
@@ -42,6 +43,7 @@ class Method:
     trained_sha256: frozenset[str] = frozenset()  # of the patches of these sets, which identifies renamed copies
     warnings: tuple[str, ...] = ()  # repeated in every result
     files: Path | None = None  # folder of its descriptors of HPatches, see descriptor_files
+    identified: frozenset[str] = frozenset()  # names in `trained_on` of sets whose sha256 is in `trained_sha256`
 
     def describe(self, patches: np.ndarray, progress: Progress | None = None) -> np.ndarray:
         """Rows of patches, see `compute`."""
@@ -58,10 +60,23 @@ class Method:
             raise ArgumentError(f"{self.name} gives {kind} Hamming distance, got {wanted}")
         return wanted or self.distance
 
+    def that_learned_from(self, sets: Collection[tuple[str, str]], names: Iterable[str]) -> "Method":
+        """The same with its training sets: names with sha256 of the patches, empty if any count, and names alone."""
+        named, alone = {name for name, _ in sets}, {name for name, sha256 in sets if not sha256}
+        hashes = frozenset(sha256 for _, sha256 in sets if sha256)
+        return replace(
+            self, trained_on=frozenset(named.union(names)), trained_sha256=hashes, identified=frozenset(named - alone)
+        )
+
     def was_trained_on(self, name: str, patches: PatchSet) -> bool:
-        """Whether a test set is or contains one of its training sets, by name, scene or sha256 of the patches."""
-        names = {name, *known_names(patches)}
-        return not (self.trained_on.isdisjoint(names) and self.trained_sha256.isdisjoint(patches_sha256(patches)))
+        """Whether a test set is or contains a training set: by sha256 of the patches, or by a name without one."""
+        names, hashes = self.trained_on & {name, *known_names(patches)}, patches_sha256(patches)
+        return bool(names - self.identified if hashes else names) or not self.trained_sha256.isdisjoint(hashes)
+
+    def doubts(self, name: str, patches: PatchSet) -> list[str]:
+        """A warning for a test set that has the name of a training set, but other patches."""
+        names = ", ".join(sorted(self.identified & {name, *known_names(patches)}))
+        return [SAME_NAME.format(names)] if names else []
 
 
 @dataclass(frozen=True)

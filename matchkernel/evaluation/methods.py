@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matchkernel.data.patch_set import PatchSet, known_names, open_patch_set, patches_sha256
+from matchkernel.data.patch_set import PatchSet, open_patch_set, training_entries
 from matchkernel.errors import ArgumentError, ArgumentTypeError
 from matchkernel.evaluation.baselines.kornia import MKD_SETS, hard_tfeat, mkd, mkd_published, network
 from matchkernel.evaluation.baselines.opencv import OPENCV, opencv
@@ -67,13 +67,9 @@ def baseline(
     found = _open_baseline(name, weights, training_set)
     own = TRAINED_ON.get(name) if training_set is None else training_set.folder.resolve().name
     train_set = _agreed(trained_on, own, f"{weights}: {name}")
-    return replace(
-        found,
-        facts={**found.facts, **({"train_set": train_set} if train_set else {})},
-        trained_on=frozenset(listed_names(train_set)) | (known_names(training_set) if training_set else frozenset()),
-        trained_sha256=frozenset() if training_set is None else patches_sha256(training_set),
-        warnings=(UNKNOWN,) if weights is not None and not train_set else (),
-    )
+    facts = {**found.facts, **({"train_set": train_set} if train_set else {})}
+    found = replace(found, facts=facts, warnings=(UNKNOWN,) if weights is not None and not train_set else ())
+    return found.that_learned_from(training_entries(training_set) if training_set else (), listed_names(train_set))
 
 
 def _open_baseline(name: str, weights: str | Path | None, training_set: PatchSet | None) -> Method:
@@ -204,11 +200,12 @@ def _model_method(
     def compute(patches: np.ndarray, progress: Progress | None) -> np.ndarray:
         return describe(patches, model, resize=True, engine=runner, progress=progress)
 
-    names = card.set_names | frozenset(listed_names(train_set))
-    hashes = frozenset(sha for _, sha in card.training_sets if sha)
     own = str(weights) if str(weights) in available() else configuration
-    warnings = [UNKNOWN] * (not names) + [UNKNOWN_FROM.format(card.unknown_from)] * bool(card.unknown_from)
-    return Method(name or own, "l2", facts, compute, names, hashes, tuple(warnings))
+    warnings = [UNKNOWN] * (not card.set_names and not train_set) + [UNKNOWN_FROM.format(card.unknown_from)] * bool(
+        card.unknown_from
+    )
+    method = Method(name or own, "l2", facts, compute, warnings=tuple(warnings))
+    return method.that_learned_from(card.seen_sets, listed_names(train_set))
 
 
 def _agreed(given: str | None, recorded: str | None, source: str) -> str | None:

@@ -66,7 +66,8 @@ def evaluate_patch_sets(
         say(f"{method.name} on {name}")
         rows = method.describe(patches.patches, progress)
         result = score_patch_set(method.name, rows, patches, test_set=name, distance=chosen, queries=queries, seed=seed)
-        results.append({**result, **method.facts, "warnings": [*result["warnings"], *method.warnings]})
+        warnings = [*result["warnings"], *method.warnings, *method.doubts(name, patches)]
+        results.append({**result, **method.facts, "warnings": warnings})
     return results
 
 

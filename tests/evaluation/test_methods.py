@@ -14,6 +14,7 @@ from helpers import copied_from_scene, refuses
 from matchkernel.data.patch_set import PatchSet, join_patch_sets, open_patch_set, open_test_sets
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError, FileError
+from matchkernel.evaluation.method import SAME_NAME
 from matchkernel.evaluation.methods import UNKNOWN, baseline, choose_methods, configuration_name, model_methods
 from matchkernel.evaluation.patch_sets import evaluate_patch_sets, retrieval_map
 from matchkernel.model.descriptors import build
@@ -95,6 +96,20 @@ def test_a_set_cut_anew_from_a_training_scene_is_recognised(sets, tmp_path):
     assert method.was_trained_on("x", again)
     assert method.was_trained_on("x", join_patch_sets("x", [open_patch_set(sets / "a"), again]))
     assert not method.was_trained_on("x", other)
+
+
+def test_a_set_that_shares_only_its_name_with_a_training_set_is_scored_with_a_warning(sets, tmp_path):
+    """A scene of the same name, or a set whose patches are not known, is not such a set."""
+    sha = open_patch_set(sets / "b").manifest["sha256"]["patches.npy"]
+    weights = [("other", [("a", "0" * 64)]), ("same", [("c", sha)]), ("scene", [("a", "0" * 64), ("a", "")])]
+    for name, entries in [*weights, ("name", [("a", "")])]:
+        save(build("sum", d=8), tmp_path / f"{name}.safetensors", {**card_of(*entries), "seed": str(len(name))})
+    methods = {p.stem: model_methods([(None, p)])[0] for p in tmp_path.glob("*.safetensors")}
+    tests = {name: open_patch_set(sets / name) for name in "ab"}
+    skipped = {(m, t) for m in methods for t in tests if methods[m].was_trained_on(t, tests[t])}
+    assert skipped == {("same", "b"), ("scene", "a"), ("name", "a")}
+    found = evaluate_patch_sets([methods["other"]], tests)
+    assert [result["warnings"][-1:] for result in found] == [[SAME_NAME.format("a")], []]
 
 
 def test_mkd_knows_its_training_patches(tmp_path):
