@@ -168,7 +168,8 @@ def model_methods(
         method.facts.setdefault("seed", places[configuration, sets])
         places[configuration, sets] += 1
         same = ("train_set", "seed", "configuration")
-        if any(all(other.facts.get(key) == method.facts.get(key) for key in same) for other in methods):
+        rivals = [other for other in methods if other.name == method.name]
+        if any(all(other.facts.get(key) == method.facts.get(key) for key in same) for other in rivals):
             where = f"{configuration}, trained on {sets or '(not recorded)'}"
             raise ArgumentError(f"{weights}: a second one of {where}, seed {method.facts['seed']}")
         if name and methods and methods[0].facts["configuration"] != configuration:

@@ -68,6 +68,14 @@ def test_one_name_is_for_one_configuration(tmp_path):
         model_methods([(None, tmp_path / "8.safetensors"), (None, tmp_path / "16.safetensors")], name="mine")
 
 
+def test_weights_of_different_names_are_different_methods_also_of_one_configuration_and_seed():
+    found = model_methods([(None, name) for name in ("light", "light-wide")])
+    assert [method.name for method in found] == ["light", "light-wide"]
+    assert found[0].facts["configuration"] == found[1].facts["configuration"]
+    with refuses(ArgumentError):
+        model_methods([(None, "light"), (None, "light-wide")], name="mine")
+
+
 def card_of(*sets):
     return {"training_sets": json.dumps([{"name": name, "patches_sha256": sha} for name, sha in sets])}
 
