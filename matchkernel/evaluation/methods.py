@@ -196,6 +196,7 @@ def _model_method(
         "settings": {"patch": f"{model.config.patch_size} px, {RESIZED}", "sha256": card.sha256, **runner.settings},
         **({"train_set": train_set} if train_set else {}),
         **({} if card.training_seed is None else {"seed": card.training_seed}),
+        **({"recipe": card.recipe} if card.recipe else {}),
     }
 
     def compute(patches: np.ndarray, progress: Progress | None) -> np.ndarray:

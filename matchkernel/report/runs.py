@@ -8,6 +8,7 @@ from typing import Any
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.evaluation.results import read_result
 from matchkernel.plots.scores import ReportedMethod
+from matchkernel.storage.settings import first_difference, short_repr
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +34,23 @@ def read_runs(paths: Sequence[str | Path]) -> list[ScoredRun]:
         must_agree=lambda run: run.method,
         reason=lambda run: f"the name {run.method.name!r} stands for two methods: rename one",
     )
+    _refuse_two_recipes(runs)
     return sorted(runs, key=_order)
+
+
+def _refuse_two_recipes(runs: Iterable[ScoredRun]) -> None:
+    """Refuse to average over runs that were trained with different settings; earlier results do not say."""
+    seen: dict[tuple[str, str], ScoredRun] = {}
+    for run in runs:
+        if not isinstance(run.result.get("recipe"), Mapping):
+            continue
+        other = seen.setdefault((run.method.name, run.train_set), run)
+        if found := first_difference(other.result["recipe"], run.result["recipe"]):
+            name, theirs, mine = found
+            raise ArgumentError(
+                f"{other.path} and {run.path}: {run.method.name!r} was trained with {name} = {short_repr(theirs)} and"
+                f" {short_repr(mine)}, which is no average over runs: score one of them under another name (--name)"
+            )
 
 
 def _order(run: ScoredRun) -> tuple[str | int, ...]:

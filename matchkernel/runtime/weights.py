@@ -15,7 +15,7 @@ from matchkernel.runtime.config import COUNTER, STRIDE, VARIANTS, DescriptorConf
 from matchkernel.runtime.hub import ADDRESS, MODEL, fetch, read_name
 from matchkernel.runtime.positions import fourier_coefficients, position_matrix
 from matchkernel.storage.arrays import KINDS, Stored, digest, read_header, read_tensors
-from matchkernel.storage.settings import short_repr
+from matchkernel.storage.settings import short_repr, without
 
 SHIPPED = Path(__file__).parent / "trained"  # <name>.safetensors each
 NORMALIZATION = "per patch: (x - mean) / (std + 1e-7)"
@@ -24,6 +24,12 @@ TEXTS, TABLES = ("licence", "trained_on", "unknown_from", "command"), ("training
 WHOLE_NUMBERS = ("step", "seed")
 LIMITS = {"match_threshold": 2.0, "match_ratio": 1.0}  # of matches, and their maxima: unit rows are at most 2 apart
 ENTRIES = (*TEXTS, *TABLES, *WHOLE_NUMBERS, *LIMITS, "training_sets")  # of a card, besides those that save writes
+# Settings of a training that say where its files are, or how it is watched: what is learned does not depend on them.
+NOT_BINDING = (
+    "data.train", "data.validation", "teacher.weights", "start.weights",
+    *(f"loop.{name}" for name in ("compile", "resident", "log_every", "save_every", "validate_every", "tensorboard")),
+)  # fmt: skip
+NOT_OF_RECIPE = (*NOT_BINDING, "data.mix", "data.synthetic.seed", "preset", "seed")
 EPSILON = 1e-5  # BatchNorm's
 IGNORED = "statistics."  # tensors that earlier versions wrote for models trained at several patch sizes
 FLOATS = ("F16", "BF16", "F32", "F64")  # as safetensors calls them
@@ -113,6 +119,11 @@ class Card:
         """The seed of the training, if the card has it: as `seed`, or in the configuration of the training."""
         seed = self.training.get("seed") if self.seed is None else self.seed
         return seed if isinstance(seed, int) and not isinstance(seed, bool) else None
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """The settings of the training that all runs share which differ only by chance or in their data."""
+        return without(self.training, NOT_OF_RECIPE)
 
     def to_strings(self) -> dict[str, str]:
         """The card as stored in a weight file, without the entries that `save` writes itself."""

@@ -6,7 +6,7 @@ import numbers
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -238,6 +238,15 @@ def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str 
             yield from differences(a, b, f"{prefix}{name}.")
         elif a != b or type(a) is not type(b):
             yield prefix + name, a, b
+
+
+def without(tables: Mapping[str, Any], names: Collection[str], prefix: str = "") -> dict[str, Any]:
+    """Nested tables without the keys of these (dotted) names."""
+    return {
+        key: without(value, names, f"{prefix}{key}.") if isinstance(value, Mapping) else value
+        for key, value in tables.items()
+        if prefix + key not in names
+    }
 
 
 def first_difference(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[str, Any, Any] | None:

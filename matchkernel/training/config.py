@@ -7,6 +7,7 @@ from typing import Any
 
 from matchkernel.errors import ArgumentError, ArgumentTypeError, FileError, MatchKernelError
 from matchkernel.runtime.config import VARIANTS, DescriptorConfig
+from matchkernel.runtime.weights import NOT_BINDING
 from matchkernel.storage.settings import (
     check_ranges,
     from_dict,
@@ -16,6 +17,7 @@ from matchkernel.storage.settings import (
     setting,
     short_repr,
     to_dict,
+    without,
 )
 from matchkernel.training.augment import Augmentation
 from matchkernel.training.loss import LossSettings
@@ -152,12 +154,6 @@ class Loop:
         check_ranges(self, "loop")
 
 
-NOT_BINDING = {  # a resumed run may change these
-    "data": ("train", "validation"),
-    "teacher": ("weights",),
-    "start": ("weights",),
-    "loop": ("compile", "resident", "log_every", "save_every", "validate_every", "tensorboard"),
-}
 REMOVED: dict[str, dict[str, Any]] = {  # settings of version 0.2 that no longer exist, and their defaults
     "sampling": {"patch_sizes": [], "per_photo": 1},
     "augmentation": {"jpeg": 0},
@@ -253,11 +249,7 @@ class TrainingConfig:
 
         The paths of patch sets and weights may change; their contents are compared by hashes.
         """
-        settings = self.to_dict()
-        for table, names in NOT_BINDING.items():
-            for name in names:
-                settings.get(table, {}).pop(name, None)
-        return settings
+        return without(self.to_dict(), NOT_BINDING)
 
 
 def presets() -> list[str]:

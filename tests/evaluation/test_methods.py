@@ -76,6 +76,28 @@ def test_weights_of_different_names_are_different_methods_also_of_one_configurat
         model_methods([(None, "light"), (None, "light-wide")], name="mine")
 
 
+@pytest.mark.parametrize(("changes", "is_same"), [
+    ({"seed": 1}, True),
+    ({"preset": "mine"}, True),
+    ({"data": {"train": ["there"], "mix": ["x"], "synthetic": {"points": 9, "seed": 1}}}, True),
+    ({"data": {"synthetic": {"points": 8, "seed": 0}}}, False),
+    ({"loop": {"precision": "bf16", "log_every": 7}, "start": {"weights": "b", "layers": "all"}}, True),
+    ({"loop": {"precision": "fp32", "log_every": 1}}, False),
+    ({"optimizer": {"rate": 0.1}}, False),
+])  # fmt: skip
+def test_results_record_the_recipe_which_runs_share(changes, is_same, tmp_path):
+    training = {
+        "data": {"train": ["here"], "synthetic": {"points": 9, "seed": 0}}, "optimizer": {"rate": 10.0}, "seed": 0,
+        "loop": {"precision": "bf16", "log_every": 1}, "start": {"weights": "a", "layers": "all"},
+    }  # fmt: skip
+    recipes = []
+    for number, settings in enumerate((training, {**training, **changes})):
+        file = tmp_path / f"{number}.safetensors"
+        save(build("sum", d=8), file, {"training": json.dumps(settings)})
+        recipes.append(model_methods([(None, file)])[0].facts["recipe"])
+    assert (recipes[0] == recipes[1]) == is_same
+
+
 def card_of(*sets):
     return {"training_sets": json.dumps([{"name": name, "patches_sha256": sha} for name, sha in sets])}
 

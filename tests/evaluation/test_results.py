@@ -7,7 +7,7 @@ from helpers import refuses
 from made_hpatches import GOLDEN, made_result
 
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.evaluation.results import read_result, write_result
+from matchkernel.evaluation.results import check_files, read_result, write_result
 
 PHOTOTOURISM = {
     "format": 1, "kind": "phototourism", "descriptor": "x", "dimension": 128, "test_set": "liberty", "distance": "l2",
@@ -24,6 +24,13 @@ def test_written_and_read_back_and_the_same_bytes_again(tmp_path):
     assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
     for path in GOLDEN.glob("*.json"):
         assert read_result(path)["kind"] == "hpatches"
+
+
+def test_a_result_that_does_not_say_its_recipe_is_replaced(tmp_path):
+    write_result(tmp_path / "x.json", PHOTOTOURISM)
+    check_files(tmp_path / "x.json", [{**PHOTOTOURISM, "recipe": {"optimizer": {"rate": 10.0}}}])
+    with refuses(FileError):
+        check_files(tmp_path / "x.json", [{**PHOTOTOURISM, "test_set": "yosemite"}])
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,13 @@ CONFLICTS = {
     "queries that are not recorded": (ranked("x"), on_pairs("y", retrieval_map=0.5)),
     "with and without a training set": (on_pairs("net", seed=0), on_pairs("net", seed=1, train_set="B")),
     **{
+        f"two recipes, {made.__name__}": (
+            made("net", seed=0, recipe={"optimizer": {"rate": 10.0}}),
+            made("net", seed=1, recipe={"optimizer": {"rate": 0.1}}),
+        )
+        for made in (hpatches, on_pairs)
+    },
+    **{
         f"two configurations, {made.__name__}, {other}": (
             made("net", configuration="polar, s=2", seed=0),
             made("net", seed=1, **other),
@@ -61,6 +68,14 @@ def test_the_seed_of_a_draw_does_not_matter_where_all_patches_are_queries(tmp_pa
     no_map = ranked("y", retrieval_map=None, retrieval_seed=1)
     (table,) = grids(gathered(tmp_path / "none", ranked("x"), no_map), "Retrieval mAP")
     assert len(table.methods) == 1
+
+
+def test_runs_of_one_recipe_are_averaged_and_so_are_earlier_ones_that_do_not_say(tmp_path):
+    """Runs on another set may have another recipe, such as more updates."""
+    recipes = [{"recipe": {"sampling": {"steps": 5}}}] * 2 + [{}, {"train_set": "C", "recipe": {}}]
+    found = [on_pairs("net", **{"seed": seed, "train_set": "B", **more}) for seed, more in enumerate(recipes)]
+    (table,) = grids(gathered(tmp_path, *found), "FPR@95")
+    assert len(row(table, "net")["B → A"].values) == 3
 
 
 def test_methods_of_different_names_may_be_trained_on_different_sets(tmp_path):
