@@ -27,11 +27,12 @@ def train(
     """Train a descriptor; checkpoints, a log and the weights are written to one folder."""
     from matchkernel.training.config import TrainingConfig
     from matchkernel.training.loop import train as train_run
+    from matchkernel.training.sets import validated_on_training_patches
 
     begin = [] if start is None else [f"start.weights={json.dumps(start)}"]
     run = TrainingConfig.from_toml(config, [*begin, *(settings or [])])
     folder = out or default_folder(config)
-    for place in sorted({*run.data.train} & {*run.data.validation}):
+    for place in validated_on_training_patches(run.data):
         say(f"warning: {place} is trained on and validated on: its scores also show what was memorised")
     with progress_bar("training", run.sampling.steps) as bar:
         outcome = train_run(run, folder, resume=resume, device=device, report=lambda line: _show(bar, line))

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from matchkernel.data.patch_set import PatchSet, join_labels, open_patch_set
+from matchkernel.data.patch_set import PatchSet, join_labels, open_patch_set, patches_sha256
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import FileError
 from matchkernel.storage.files import json_digest
-from matchkernel.training.config import TrainingConfig
+from matchkernel.training.config import Data, TrainingConfig
 from matchkernel.training.distributed import Team
 from matchkernel.training.validation import validation_pairs
 
@@ -53,6 +53,13 @@ def identity(sets: Sequence[PatchSet]) -> str:
 def open_sets(folders: Sequence[str | Path]) -> list[PatchSet]:
     """Open patch sets."""
     return [open_patch_set(folder) for folder in folders]
+
+
+def validated_on_training_patches(data: Data) -> list[str]:
+    """The validation sets whose patches are also trained on, under whatever name."""
+    learned = frozenset[str]().union(*map(patches_sha256, open_sets([*data.train, *data.mix])))
+    found = zip(data.validation, open_sets(data.validation), strict=True)
+    return [place for place, part in found if not learned.isdisjoint(patches_sha256(part))]
 
 
 def open_data(config: TrainingConfig, folder: Path, team: Team) -> tuple[TrainingSet, list[PatchSet]]:

@@ -29,14 +29,19 @@ def is_better(result: dict[str, float], best: dict[str, float], measure: str) ->
 
 
 def validation_pairs(patch_set: PatchSet) -> np.ndarray:
-    """(M, 3) patch, patch, is match: the set's own pairs, or random ones if it has none."""
-    if patch_set.pairs:
-        return np.concatenate([patch_set.pairs[name] for name in sorted(patch_set.pairs)])
-    random = np.random.default_rng(0)
+    """(M, 3) patch, patch, is match: the set's own pairs, or random ones if it has none; of both kinds."""
     order, starts, sizes = patch_set.groups()
     groups = np.flatnonzero(sizes > 1)
     if not len(groups) or len(sizes) < 2:
         raise ArgumentError(f"{patch_set.folder}: validation needs two points, one of them with two patches")
+    if patch_set.pairs:
+        listed = np.concatenate([patch_set.pairs[name] for name in sorted(patch_set.pairs)])
+        matches = np.count_nonzero(listed[:, 2])
+        if not 0 < matches < len(listed):
+            kinds = f"{matches} that match and {len(listed) - matches} others"
+            raise ArgumentError(f"{patch_set.folder}: validation needs pairs of both kinds, its lists have {kinds}")
+        return listed
+    random = np.random.default_rng(0)
     group = groups[random.integers(len(groups), size=PAIRS)]
     first = random.integers(sizes[group])
     second = (first + random.integers(1, sizes[group])) % sizes[group]

@@ -1,6 +1,8 @@
 """A run as a whole: it learns, writes what it should, and refuses what cannot work before the first step."""
 
 import json
+import re
+import shutil
 import signal
 import threading
 from pathlib import Path
@@ -165,6 +167,9 @@ REFUSED = {
     "no validation set": {"data": {"validation": "nowhere"}},
     "training points of one patch": {"data": {"train": "SINGLE"}},
     "validation points of one patch": {"data": {"validation": "SINGLE"}},
+    "validation lists without pairs": {"data": {"validation": "NONE"}},
+    "validation lists of matches alone": {"data": {"validation": "MATCHES"}},
+    "validation lists of others alone": {"data": {"validation": "OTHERS"}},
     "no compiler on the CPU": {"loop": {"compile": "yes"}},
     "no such device": "tpu",
     "a file in its place": "file",
@@ -177,11 +182,17 @@ REFUSED = {
 @pytest.mark.parametrize("change", REFUSED.values(), ids=REFUSED)
 def test_what_cannot_work_is_refused_before_the_first_step_and_leaves_nothing(change, small, small_sets, tmp_path):
     build_synthetic(tmp_path / "single", SyntheticSettings(points=12, patches=1, size=16))
+    for name, rows in {"none": [], "matches": [[0, 1, 1]], "others": [[0, 4, 0]]}.items():
+        (shutil.copytree(small_sets / "validation", tmp_path / name) / "pairs").mkdir()
+        np.save(tmp_path / name / "pairs" / "x.npy", np.array(rows, np.int64).reshape(-1, 3))
     (tmp_path / "file").write_text("")
     before = tree(tmp_path), tree(small_sets)
     changes, out, device = {}, tmp_path / "run", "cpu"
     if isinstance(change, dict):
-        changes = json.loads(json.dumps(change).replace("SINGLE", str(tmp_path / "single")))
+        text = re.sub(
+            '"(SINGLE|NONE|MATCHES|OTHERS)"', lambda found: f'"{tmp_path / found[1].lower()}"', json.dumps(change)
+        )
+        changes = json.loads(text)
     elif change == "tpu":
         device = change
     else:
@@ -218,9 +229,17 @@ def test_a_scene_that_was_trained_on_is_recognised_in_patches_cut_anew(small, sm
 
 
 def test_a_set_that_is_trained_on_and_validated_on_is_named(small_toml, small_sets, tmp_path):
-    printed = []
-    for name in ("train", "validation"):
-        options = ["-o", tmp_path / name, "--device", "cpu", "--set", "sampling.steps=1"]
-        printed.append(good("train", small_toml, *options, "--set", f"data.validation={small_sets / name}").stderr)
-    assert f"warning: {small_sets / 'train'}" in printed[0]
-    assert "warning" not in printed[1]
+    """By its patches: also a copy, a path in other words, and a set that is mixed in."""
+    copy = shutil.copytree(small_sets / "train", tmp_path / "copy")
+    mixed = ("--set", f"data.mix={small_sets / 'other'}")
+    for place, more, is_seen in (
+        (small_sets / "train", (), True),
+        (f"{small_sets}/../{small_sets.name}/train", (), True),
+        (copy, (), True),
+        (small_sets / "other", mixed, True),
+        (small_sets / "other", (), False),
+    ):
+        options = ["-o", tmp_path / "run", "--device", "cpu", "--set", "sampling.steps=1", *more]
+        printed = good("train", small_toml, *options, "--set", f"data.validation={place}").stderr
+        shutil.rmtree(tmp_path / "run")
+        assert (f"warning: {place}" in printed) == is_seen
