@@ -35,7 +35,7 @@ from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 from matchkernel.evaluation.photos.scenes import EvaluationScene, colmap_scene
 from matchkernel.model.weights import load, save, state_digest
-from matchkernel.runtime.weights import read_card
+from matchkernel.runtime.weights import SOME, read_card
 from matchkernel.storage.extras import need, need_opencv
 from matchkernel.storage.files import check_folder, file_hash
 from matchkernel.storage.folders import LOCK, exclusive
@@ -305,6 +305,6 @@ def _write_weights(result: Adapted, settings: AdaptSettings, scene: str) -> Path
     base = read_card(settings.model)
     other = {**model.card.other, "adapted_from": f"{settings.model} {base.sha256[:16]}", "verdict": result.verdict}
     terms = f"{base.licence or 'none given'} (of the base; the photos it was adapted to may have terms of their own)"
-    sets = tuple(dict.fromkeys([*model.card.training_sets, (scene, "")]))
+    sets = tuple(dict.fromkeys([*model.card.training_sets, (scene, SOME)]))
     save(model, target, replace(model.card, licence=terms, metrics=metrics, other=other, training_sets=sets))
     return target

@@ -56,13 +56,11 @@ def pairs(
     files, sources = tuple(add or ()), Sources(from_colmap, retrieval)
     _check(out, search, source, *files, *(place for place in (from_colmap, retrieval) if place is not None))
     names = names_at(source, say)
-    wants_top = sources != Sources() or not (exhaustive or sequential or files)
-    choice = PairChoice(exhaustive, top or (TOP if wants_top else 0), sequential or 0, files)
+    usual = TOP if sources != Sources() or not (exhaustive or sequential or files) else 0
+    choice = PairChoice(exhaustive, top or usual, sequential or 0, files)
     extracted = open_features(source) if has_features(source) else None
     extracts = extracted is None and choice.top and not exhaustive and sources == Sources()
-    if not extracts and (given := FOR_PHOTOS.intersection(options.given_options(context))):
-        why = f"{source}: holds features already" if extracted else "these pairs are chosen without features"
-        raise ArgumentError(f"{why}; only for photos that are compared: --{', --'.join(sorted(given))}")
+    _check_given(context, extracts, f"{source}: holds features already" if extracted else "pairs without features")
     for path in files:
         read_pairs(path, names)  # refuses other images before anything is extracted
     skipped: dict[str, str] = {}
@@ -92,6 +90,12 @@ def _check(out: Path, search: str, *inputs: Path) -> None:
     chosen_search(search, 0)
     if is_h5(out):
         raise ArgumentError(f"{out}: pairs are text; choose another name, such as {out.stem}.txt")
+
+
+def _check_given(context: typer.Context, extracts: bool | int, why: str) -> None:
+    """Refuse options that would be ignored."""
+    if not extracts and (given := FOR_PHOTOS.intersection(options.given_options(context))):
+        raise ArgumentError(f"{why}; only for photos that are compared: --{', --'.join(sorted(given))}")
 
 
 @contextmanager

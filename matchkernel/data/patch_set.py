@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from matchkernel.errors import ArgumentError, FileError
+from matchkernel.runtime.weights import SOME
 from matchkernel.storage.arrays import map_npy
 from matchkernel.storage.files import LONG_TEXT, check_free_space, file_hash, read_small_text
 from matchkernel.storage.folders import JOURNAL, LOCK, MARK, Build, resumable_build
@@ -258,10 +259,10 @@ def known_names(patches: PatchSet) -> frozenset[str]:
 
 
 def training_entries(patches: PatchSet) -> list[tuple[str, str]]:
-    """What weights that learn from a set record of it: name and sha256, and its scene, of which any patches count."""
+    """What weights that learn from a set record of it: name and sha256, and the scene of which it has some patches."""
     scene = patches.manifest.get("source", {}).get("name")
     own = (patches.folder.resolve().name, str(patches.manifest["sha256"].get("patches.npy")))
-    return [own, (scene, "")] if scene else [own]
+    return [own, (scene, SOME)] if scene else [own]
 
 
 def patches_sha256(patches: PatchSet) -> frozenset[str]:

@@ -30,6 +30,7 @@ NOT_BINDING = (
     *(f"loop.{name}" for name in ("compile", "resident", "log_every", "save_every", "validate_every", "tensorboard")),
 )  # fmt: skip
 NOT_OF_RECIPE = (*NOT_BINDING, "data.mix", "data.synthetic.seed", "preset", "seed")
+SOME = "some patches"  # instead of a sha256: of this scene
 EPSILON = 1e-5  # BatchNorm's
 IGNORED = "statistics."  # tensors that earlier versions wrote for models trained at several patch sizes
 FLOATS = ("F16", "BF16", "F32", "F64")  # as safetensors calls them
@@ -45,8 +46,8 @@ class Card:
         sha256: digest of everything else in the file; written by `save`.
         licence: terms of the weights.
         trained_on: names of the training sets, separated by commas.
-        training_sets: name and sha256 of the patches of each training set, so that a renamed copy is recognised; names
-            of the scenes without one, so that patches that are cut anew are.
+        training_sets: name and sha256 of the patches of each training set, so that a renamed copy is recognised; and
+            the scenes with SOME instead, so that patches that are cut anew are.
         unknown_from: teachers and starts of which it is not known what they were trained on.
         training: the configuration of the training.
         command: the command that trains such weights.

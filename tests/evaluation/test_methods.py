@@ -152,8 +152,9 @@ def test_mkd_knows_its_training_scene(sets, tmp_path):
     build_synthetic(tmp_path / "many", SyntheticSettings(points=100, patches=3, size=32, seed=9))
     six = copied_from_scene(tmp_path / "many", tmp_path / "six", "church")
     twelve = copied_from_scene(sets / "b", tmp_path / "twelve", "church")
-    method = baseline("mkd", training_set=open_patch_set(six))
-    assert method.was_trained_on("twelve", open_patch_set(twelve))
+    method, test = baseline("mkd", training_set=open_patch_set(six)), open_patch_set(twelve)
+    assert not method.was_trained_on("twelve", test)  # perhaps other points of it
+    assert method.doubts("twelve", test) == [SAME_NAME.format("church")]
     assert method.facts["train_set"] == "six"
 
 

@@ -19,6 +19,7 @@ from matchkernel import describe, load
 from matchkernel.data.patch_set import open_patch_set
 from matchkernel.data.synthetic import SyntheticSettings, build_synthetic
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
+from matchkernel.evaluation.method import SAME_NAME
 from matchkernel.evaluation.methods import model_methods
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.runtime.weights import read_card
@@ -223,8 +224,8 @@ def test_a_scene_that_was_trained_on_is_recognised_in_patches_cut_anew(small, sm
     twelve = copied_from_scene(small_sets / "other", tmp_path / "twelve", "church")
     train(config(small, data={"train": [str(six)]}, sampling={"steps": 1}), tmp_path / "run", device="cpu")
     (method,) = model_methods([(None, tmp_path / "run" / "final.safetensors")])
-    assert method.was_trained_on("twelve", open_patch_set(twelve))
-    assert not method.was_trained_on("other", open_patch_set(small_sets / "other"))
+    assert method.doubts("twelve", open_patch_set(twelve)) == [SAME_NAME.format("church")]
+    assert not method.doubts("other", open_patch_set(small_sets / "other"))
     assert method.facts["train_set"] == "six"
 
 
