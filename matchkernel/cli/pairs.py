@@ -59,7 +59,7 @@ def pairs(
     usual = TOP if sources != Sources() or not (exhaustive or sequential or files) else 0
     choice = PairChoice(exhaustive, top or usual, sequential or 0, files)
     extracted = open_features(source) if has_features(source) else None
-    extracts = extracted is None and choice.top and not exhaustive and sources == Sources()
+    extracts = extracted is None and choice.top > 0 and not exhaustive and sources == Sources()
     _check_given(context, extracts, f"{source}: holds features already" if extracted else "pairs without features")
     for path in files:
         read_pairs(path, names)  # refuses other images before anything is extracted
@@ -92,7 +92,7 @@ def _check(out: Path, search: str, *inputs: Path) -> None:
         raise ArgumentError(f"{out}: pairs are text; choose another name, such as {out.stem}.txt")
 
 
-def _check_given(context: typer.Context, extracts: bool | int, why: str) -> None:
+def _check_given(context: typer.Context, extracts: bool, why: str) -> None:
     """Refuse options that would be ignored."""
     if not extracts and (given := FOR_PHOTOS.intersection(options.given_options(context))):
         raise ArgumentError(f"{why}; only for photos that are compared: --{', --'.join(sorted(given))}")
