@@ -175,7 +175,7 @@ def _reconstruct(
     if finished is not None and finished.is_made_from(inputs, skipped):
         return finished.unchanged(job.images, job.masks, job.say)
     reused = given_features(features, job.describer, job.settings, digests, job.masks, job.say)
-    with resumable_build(job.workspace, job.recorded, replaces=() if finished is None else WRITTEN) as build:
+    with resumable_build(job.workspace, job.recorded, replaces=() if finished is None else finished.written) as build:
         reuse(build.folder, digests, finished, reused, job.say)
         skipped |= _extract(job, build.folder, digests)
         pairs, unmatched = _match(job, build.folder, choice, [name for name in digests if name not in skipped], skipped)
@@ -199,13 +199,16 @@ def _reconstruct(
             ),
             **models.facts,
         )
-        record = {**dataclasses.asdict(summary), "inputs": inputs, "settings": job.recorded}
-        write_json(build.folder / SUMMARY, record)
         write_json(build.folder / PHOTOS, digests)
         _say_position(job, build.folder, models.names[0])
         write_ply(build.folder / "points.ply", *point_cloud(build.folder / "sparse"))
         write_png(build.folder / "model.png", draw_model(build.folder / "sparse"))
+        made = sorted(WRITTEN.intersection(path.name for path in build.folder.iterdir()) | {SUMMARY})
+        record = {**dataclasses.asdict(summary), "inputs": inputs, "settings": job.recorded, "written": made}
+        write_json(build.folder / SUMMARY, record)
         give_way(job.workspace, job.say)
+        if finished is not None:
+            finished.keep_others(made, job.say)
     return summary
 
 

@@ -1,13 +1,12 @@
 """Photos of a finished reconstruction without distortion, as trainers of Gaussian splats read them."""
 
 import io
-import itertools
 from pathlib import Path
 
 from matchkernel.colmap.installed import Command
 from matchkernel.colmap.program import UNDISTORTER, Colmap, names_in
 from matchkernel.errors import FileError
-from matchkernel.storage.folders import Build, locked_for_building, new_folder
+from matchkernel.storage.folders import Build, locked_for_building, new_folder, set_aside
 from matchkernel.storage.work import Progress, Say
 
 UNDISTORTED = "undistorted"
@@ -35,9 +34,7 @@ def give_way(workspace: Path, say: Say) -> None:
     if _is_as_written(folder):
         say(f"{folder}: was of the old model and is removed; --undistort makes it of the new one")
         return
-    candidates = (workspace / f"{UNDISTORTED}.old{number}" for number in itertools.count(1))
-    other = next(path for path in candidates if not path.exists())
-    folder.replace(other)
+    other = set_aside(folder)
     say(f"{folder}: is of the old model and holds other files; it is {other} now, --undistort makes it of the new one")
 
 

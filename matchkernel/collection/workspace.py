@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from matchkernel.collection.given_features import photo_of
-from matchkernel.collection.undistorted import UNDISTORTED
+from matchkernel.collection.undistorted import MODEL_FILES, UNDISTORTED
 from matchkernel.colmap.converted import jpeg_name, photo_names
 from matchkernel.colmap.installed import MAPPERS
 from matchkernel.colmap.program import model_folders, names_in
@@ -20,18 +20,20 @@ from matchkernel.errors import FileError
 from matchkernel.photos.features import load_features
 from matchkernel.photos.files import NPZ_SUFFIX, Pair, check_matches, read_matches_of, read_pairs
 from matchkernel.storage.files import LONG_TEXT, link_or_copy, read_small_text
-from matchkernel.storage.folders import begun_with, recover
+from matchkernel.storage.folders import begun_with, recover, set_aside
 from matchkernel.storage.photo_folders import MASKED, mask_of
 from matchkernel.storage.settings import describe_differences
 from matchkernel.storage.work import Say
 
 SUMMARY, PHOTOS, MATCHES, GPS = "summary.json", "photos.json", "matches.h5", "gps.txt"
+OF_0_1 = frozenset({"keypoints", "matches.txt", "model_analyzer.log"})  # only version 0.1 wrote them
+LATER = frozenset({"database.db-journal", "database.db-shm", "database.db-wal", UNDISTORTED})  # not by the run itself
 # What a run writes into a workspace, earlier versions too, and another run replaces; what else is there is the user's.
-WRITTEN = (
-    *("database.db", "database.db-journal", "database.db-shm", "database.db-wal", "sparse", "models", UNDISTORTED),
-    *("features", "pairs.txt", MATCHES, "photos", PHOTOS, SUMMARY, GPS, "points.ply", "model.png", "images.txt"),
-    *("feature_importer.log", "matches_importer.log", *(f"{stage}.log" for stage in MAPPERS.values())),
-    *("keypoints", "matches.txt", "model_analyzer.log"),  # of version 0.1
+WRITTEN = OF_0_1.union(
+    LATER,
+    ("database.db", "sparse", "models", "features", "pairs.txt", MATCHES, "photos", PHOTOS, SUMMARY, GPS),
+    ("points.ply", "model.png", "images.txt", "feature_importer.log", "matches_importer.log"),
+    (f"{stage}.log" for stage in MAPPERS.values()),
 )
 
 
@@ -63,6 +65,35 @@ class Finished:
     settings: dict[str, Any]
     inputs: dict[str, Any]
     summary: dict[str, Any]
+    recorded: Collection[str] | None = None  # names that the run wrote; earlier versions did not say
+
+    @property
+    def written(self) -> frozenset[str]:
+        """Names in it that another run replaces; a name that none of its runs wrote is the user's."""
+        if self.recorded is not None:
+            return WRITTEN.intersection(self.recorded) | LATER
+        others = set() if len(self.summary.get("models", ())) > 1 else {"models"}
+        return WRITTEN - others - (OF_0_1 if "reasons" in self.summary else set())
+
+    def keep_others(self, made: Iterable[str], say: Say) -> None:
+        """Rename what no run wrote, or a folder that holds such files, where a new run has `made` these names."""
+        for name in sorted((self.written | set(made)) - {UNDISTORTED}):
+            path = self.folder / name
+            if path.exists() and not (name in self.written and self._is_as_written(name)):
+                say(f"{path}: holds what colmap did not write there; it is {set_aside(path)} now")
+
+    def _is_as_written(self, name: str) -> bool:
+        """True unless files of others lie in a folder of photos, of what is made of each, or of further models."""
+        photos, numbers = self.inputs["photos"], range(1, len(self.summary.get("models", ())))
+        ours = {
+            "photos": {*photos, *map(jpeg_name, photos)},
+            "features": {f"{photo}{NPZ_SUFFIX}" for photo in photos},
+            "keypoints": {f"{photo}.txt" for photo in photos},
+            "models": {f"{number}/{file}" for number in numbers for file in (*MODEL_FILES, "project.ini")},
+        }
+        folder = self.folder / name
+        files = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
+        return name not in ours or ours[name].issuperset(files)
 
     @property
     def skipped(self) -> dict[str, str]:
@@ -115,11 +146,11 @@ def read_finished(folder: Path) -> Finished | None:
         return None
     try:
         facts = dict(json.loads(read_small_text(folder / SUMMARY, LONG_TEXT, what="a summary")))
-        settings, inputs = dict(facts.pop("settings")), dict(facts.pop("inputs"))
+        settings, inputs, recorded = dict(facts.pop("settings")), dict(facts.pop("inputs")), facts.pop("written", None)
         dict(inputs["photos"]), dict(facts["skipped"])
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         raise FileError(f"{folder}: already exists; remove it or choose another place") from None
-    return Finished(folder, settings, inputs, facts)
+    return Finished(folder, settings, inputs, facts, recorded)
 
 
 def model_of_workspace(workspace: Path) -> str:

@@ -1,5 +1,6 @@
 """Folders: locked, written atomically, or built in steps that survive an interruption."""
 
+import itertools
 import json
 import os
 import re
@@ -307,6 +308,12 @@ def _move_into(target: Path, part: Path) -> None:
     with suppress(OSError):  # what cannot be removed stays there, with the list that says whose it is
         shutil.rmtree(part / OLD)
         shutil.rmtree(part)
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a file or folder to the first free `<name>.old1`, `<name>.old2`, ...; returns that."""
+    candidates = (path.with_name(f"{path.name}.old{number}") for number in itertools.count(1))
+    return path.replace(next(other for other in candidates if not other.exists()))
 
 
 def _names(folder: Path) -> set[str]:

@@ -279,6 +279,9 @@ def test_what_the_user_has_put_into_a_workspace_stays(workspace, scene, tmp_path
     """Also in one that is the working directory; files of the old model do not stay."""
     ws, images = shutil.copytree(workspace[0], tmp_path / "ws"), shutil.copytree(scene, tmp_path / "images")
     (images / "005.png").unlink()  # something to do
+    record = json.loads((ws / "summary.json").read_text()) | {"models": [6, 3]}
+    del record["written"], record["reasons"]  # version 0.1 recorded neither
+    (ws / "summary.json").write_text(json.dumps(record))
     mine = {"notes.txt": "n", "georeferenced/cameras.bin": "c", "dense/0/fused.ply": "f"}
     for name, content in {**mine, "models/1/cameras.bin": "", "keypoints/001.png.txt": ""}.items():
         (ws / name).parent.mkdir(parents=True, exist_ok=True)
@@ -293,6 +296,33 @@ def test_what_the_user_has_put_into_a_workspace_stays(workspace, scene, tmp_path
     images.rename(ws / "photos")
     with refuses(ArgumentError):  # it would be replaced
         reconstruct("photos", ".", "rootsift", SETTINGS)
+
+
+@on_each_colmap
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_what_colmap_did_not_write_stays_even_under_its_names(is_recorded, workspace, scene, tmp_path):
+    """Names that only other runs write stay; a folder with files of others, or a file in the way, is renamed."""
+    ws, images, said = shutil.copytree(workspace[0], tmp_path / "ws"), shutil.copytree(scene, tmp_path / "images"), []
+    (images / "005.png").unlink()  # something to do
+    if not is_recorded:  # of an earlier version
+        record = json.loads((ws / "summary.json").read_text())
+        del record["written"]
+        (ws / "summary.json").write_text(json.dumps(record))
+    stay = ("matches.txt", "keypoints/n.txt", "models/splat.ply", *(("gps.txt",) if is_recorded else ()))
+    for name in (*stay, "features/mine.h5"):
+        (ws / name).parent.mkdir(exist_ok=True)
+        (ws / name).write_text("mine")
+    reconstruct(images, ws, "rootsift", SETTINGS, say=said.append)
+    assert {(ws / name).read_text() for name in (*stay, "features.old1/mine.h5")} == {"mine"}
+    assert not list((ws / "features").glob("mine*"))
+    assert [line for line in said if str(ws / "features.old1") in line]
+    with Image.open(scene / "005.png") as image:  # pycolmap cannot read it: the workspace gets a folder of photos
+        image.save(images / "005.webp", lossless=True)
+    (ws / "photos").mkdir(exist_ok=True)
+    (ws / "photos" / "raw.dng").write_text("mine")
+    reconstruct(images, ws, "rootsift", SETTINGS, say=said.append)
+    assert [path.read_text() for path in ws.glob("photos*/raw.dng")] == ["mine"]
+    assert not (ws / "features.old2").exists()
 
 
 @on_each_colmap
