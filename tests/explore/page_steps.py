@@ -3,6 +3,10 @@
 import numpy as np
 
 SHOWN = ".panel[data-state=shown]"
+# From now on, the answer to a match waits for `answer()`.
+HOLD_MATCHES = """() => { const { source } = matchkernel, match = source.match.bind(source);
+  source.match = (fields) => new Promise((done, fail) => {
+    window.answer = () => match(fields).then(done, fail); }); }"""
 
 
 def of_panel(page, expression, argument=None):

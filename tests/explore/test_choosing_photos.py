@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from page_steps import SHOWN, words
+from page_steps import HOLD_MATCHES, SHOWN, of_panel, words
 
 pytestmark = pytest.mark.browser
 
@@ -74,3 +74,15 @@ def test_a_wrong_file_is_explained_and_the_old_photos_stay(page, tmp_path):
     page.get_by_text("large.png: ").wait_for()
     page.locator("#message button").click()
     assert page.locator("#message").is_hidden()
+
+
+def test_a_new_photo_ends_the_match_that_runs(page, photo_files):
+    page.evaluate(HOLD_MATCHES)
+    page.locator("#advanced summary").click()
+    page.locator("#filter").select_option("distance")
+    page.wait_for_function("() => window.answer")
+    page.locator("#photo-a input").set_input_files(photo_files[1])
+    page.locator(".empty.b").wait_for()
+    page.evaluate("async () => { await window.answer(); await new Promise(requestAnimationFrame); }")
+    assert words(page) == ""
+    assert of_panel(page, "[found, panel.root.dataset.state]") == [None, ""]

@@ -71,6 +71,8 @@ export class Panel {
 
   /** Show photos without matches; either may be missing. */
   async setPhotos(photos, urls) {
+    this.asked++;
+    this.root.dataset.state = "";
     this.#photos = photos;
     this.#fitted = "";
     this.#clear();
