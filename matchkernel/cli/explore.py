@@ -1,5 +1,6 @@
 """matchkernel explore"""
 
+import threading
 import webbrowser
 from dataclasses import replace
 from pathlib import Path
@@ -89,8 +90,8 @@ def _serve(
 
     def started(address: str) -> None:
         say(f"{address}  (Ctrl-C ends it)")
-        if open_browser:
-            webbrowser.open(address)
+        if open_browser:  # one in the terminal ends when its user quits it, and waits for the server until then
+            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
     serve(settings, pair, report, started)
 

@@ -120,10 +120,24 @@ main()
 """
 
 
-def serve(photos_cc0, command=("-m", "matchkernel")):
+# A browser in the terminal, such as w3m: the call lasts until its user quits it.
+BROWSER_IN_TERMINAL = """
+import time, urllib.request, webbrowser
+from matchkernel.__main__ import main
+
+def stay_open(address):
+    print(urllib.request.urlopen(address, timeout=60).status, flush=True)
+    time.sleep(100)
+
+webbrowser.open = stay_open
+main()
+"""
+
+
+def serve(photos_cc0, command=("-m", "matchkernel"), opening="--no-open"):
     """A process that serves two photos."""
     photos = [photos_cc0 / "images" / name for name in ("005.jpg", "008.jpg")]
-    return start("explore", *photos, "--no-open", "--port", "0", command=command, stdout=subprocess.PIPE)
+    return start("explore", *photos, opening, "--port", "0", command=command, stdout=subprocess.PIPE)
 
 
 def served_pair(address):
@@ -142,6 +156,16 @@ def test_explore_serves_until_it_is_stopped(number, code, message, photos_cc0):
         finally:
             process.kill()  # no effect on one that has ended
     assert (process.returncode, "Traceback" in rest) == (code, False)
+
+
+def test_a_browser_in_the_terminal_gets_the_page(photos_cc0):
+    with serve(photos_cc0, command=("-c", BROWSER_IN_TERMINAL), opening="--open") as process:
+        try:
+            assert process.stdout.readline() == "200\n"
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=30)[1].endswith("interrupted\n")
+        finally:
+            process.kill()  # no effect on one that has ended
 
 
 def test_ctrl_c_during_a_match_of_the_explorer_is_one_line_and_soon(photos_cc0):
