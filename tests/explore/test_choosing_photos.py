@@ -86,3 +86,35 @@ def test_a_new_photo_ends_the_match_that_runs(page, photo_files):
     page.evaluate("async () => { await window.answer(); await new Promise(requestAnimationFrame); }")
     assert words(page) == ""
     assert of_panel(page, "[found, panel.root.dataset.state]") == [None, ""]
+
+
+def test_why_a_file_is_refused_stays_when_a_match_ends_and_goes_with_new_photos(page, photo_files, tmp_path):
+    path = tmp_path / "$&.txt"
+    path.write_text("no photo")
+    page.evaluate(HOLD_MATCHES)
+    page.locator("#advanced summary").click()
+    page.locator("#filter").select_option("distance")
+    page.wait_for_function("() => window.answer")
+    page.locator("#photo-a input").set_input_files(path)
+    page.get_by_text("$&.txt: ").wait_for()
+    page.evaluate("() => window.answer()")
+    page.wait_for_selector(SHOWN)
+    assert page.locator("#message span").inner_text().startswith("$&.txt: ")
+    page.locator("#photo-a input").set_input_files(photo_files[1])
+    page.locator(".empty.b").wait_for()
+    assert page.locator("#message").is_hidden()
+
+
+def test_a_photo_chosen_after_the_sample_is_not_replaced_by_it(page, photo_files):
+    page.evaluate(
+        """() => { const { source } = matchkernel, { sample, upload } = source;
+          source.upload = (file) => window.uploaded = upload.call(source, file);
+          source.sample = () => new Promise((done) => { window.answer = async () => {
+            await window.uploaded;
+            done(await sample.call(source)); }; }); }"""
+    )
+    page.get_by_role("button", name="Sample pair").click()
+    page.locator("#photo-a input").set_input_files(photo_files[1])
+    page.evaluate("() => window.answer()")
+    page.locator(".empty.b").wait_for(timeout=30_000)
+    assert page.locator("#photo-a .name").inner_text().startswith(photo_files[1].name)

@@ -13,7 +13,7 @@ export class Chooser {
     this.boxes = ["a", "b"].map((letter) => find(`photo-${letter}`));
     this.inputs = this.boxes.map((box) => box.querySelector("input"));
     this.sampleButton = find("sample");
-    this.sampleButton.addEventListener("click", () => this.sample().catch((error) => say(error.message)));
+    this.sampleButton.addEventListener("click", () => this.sample());
     this.inputs.forEach((input, side) => {
       input.accept = "image/*,.heic,.heif,.tif,.tiff,.ppm,.pgm,.bmp";
       input.addEventListener("change", () => {
@@ -62,18 +62,17 @@ export class Chooser {
     this.boxes[side].querySelector(".name").textContent = `${file.name} …`;
     try {
       const photo = await this.source.upload(file);
-      this.say("");
       // Nobody asked for a new A with the old B, or for an own photo with one of the sample.
       const isNew = !side && this.photos[0];
       this.set(this.photos.map((old, k) => (k === side ? photo : isNew || old?.sample ? null : old)));
     } catch (error) {
-      this.say(error.message.replace("this file", file.name));
+      this.say(error.message.replace("this file", () => file.name));
       this.#name();
     }
   }
 
-  async sample() {
-    this.set(await this.source.sample());
+  sample() {
+    return this.#last = this.#last.then(async () => this.set(await this.source.sample())).catch(({ message }) => this.say(message));
   }
 
   /** The photos of before a reload, if the server still has them. */

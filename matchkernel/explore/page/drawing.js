@@ -76,8 +76,7 @@ export function drawMatches(context, { layout, images, photos, shades, found, dr
   if (!found) return;
   const onScreen = ({ x, y }) => ({ x: x * view.scale + view.x, y: y * view.scale + view.y });
   for (const agrees of [1, 0]) {
-    const dots = new Path2D();
-    const strokes = new Path2D();
+    const [dots, strokes] = [new Path2D(), new Path2D()];
     for (const match of drawn) {
       if (found.arrays.agrees.data[match] !== agrees) continue;
       const [from, to] = endsOf(layout, found, match).map(onScreen);
@@ -201,15 +200,15 @@ export function drawPatch(canvas, patches, index) {
 
 /** The context of a canvas, empty and as sharp as the screen. */
 export function cleared(canvas) {
-  const ratio = window.devicePixelRatio || 1;
+  const ratio = devicePixelRatio;
   Object.assign(canvas, { width: Math.round(canvas.clientWidth * ratio), height: Math.round(canvas.clientHeight * ratio) });
   const context = canvas.getContext("2d");
-  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.scale(ratio, ratio);
   return context;
 }
 
 export function themeColours() {
   const style = getComputedStyle(document.documentElement);
-  const names = ["agrees", "differs", "marked", "text", "soft", "rule", "page"];
+  const names = ["agrees", "differs", "marked", "text", "soft", "rule"];
   return Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
 }

@@ -53,6 +53,7 @@ export class InsidePage {
   #along = "turn";
   #loadedCurve = null;
   #asked = 0;
+  #failed = "";
   #timer = 0;
 
   /** fail(text) says what goes wrong; opened(match) is called when another match is chosen in the strip. */
@@ -155,9 +156,9 @@ export class InsidePage {
       };
       await show(this.models[0]);
       await Promise.all(this.models.slice(1).map(show));
-      if (number === this.#asked) this.fail("");
+      if (this.#failed && number === this.#asked) this.fail(this.#failed = "");
     } catch (error) {
-      if (number === this.#asked) this.fail(error.message);
+      if (number === this.#asked) this.fail(this.#failed = error.message);
     }
   }
 
@@ -257,7 +258,7 @@ export class InsidePage {
         }
       } catch (error) {
         if (this.#loadedCurve === curve) this.#loadedCurve = null;
-        this.fail(error.message);
+        this.fail(this.#failed = error.message);
         return;
       }
     }

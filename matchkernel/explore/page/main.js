@@ -86,6 +86,7 @@ class Page {
 
   setPhotos(photos, urls) {
     Object.assign(this, { photos, urls });
+    say("");
     this.#forget();
     this.panels.forEach((panel) => panel.setPhotos(photos, urls));
     this.matchAll();
@@ -139,7 +140,6 @@ class Page {
       if (panel.asked !== number) return;
       found.facts.photos = photos;
       panel.show(found);
-      say("");
     } catch (error) {
       if (panel.asked !== number) return;
       if (!this.last || this.last.panel === panel) this.#forget();
