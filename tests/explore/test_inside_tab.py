@@ -175,3 +175,38 @@ def test_another_match_inside_leaves_the_photos_whole(page):
     press_on_photos(page, "+")
     page.get_by_role("button", name="whole photos").click()
     assert view_of(page) == pytest.approx(start)
+
+
+def test_what_is_inside_follows_the_match_and_the_photos(served, new_page):
+    """Opened before the first match ends; then there is no photo B; then another one."""
+    page, nothing = new_page("about:blank"), "There is no match to look into yet."
+    page.add_init_script(
+        """const { fetch } = window, held = new Promise((go) => { window.go = go; });
+        window.fetch = async (path, ...rest) => (path === "/api/match" && await held, fetch(path, ...rest));"""
+    )
+    page.goto(served.address)
+    page.locator("#tab-inside").click()
+    page.get_by_text(nothing).wait_for()
+    page.evaluate("go()")
+    page.get_by_role("heading", name="Match 1 of").wait_for(timeout=60_000)
+    page.get_by_text("p = row 2, column 6").wait_for()
+    page.evaluate("matchkernel.chooser.set([matchkernel.photos[0], null])")
+    page.get_by_text(nothing).wait_for(timeout=60_000)
+    assert page.locator("#film").is_hidden()
+    page.evaluate("matchkernel.chooser.set([matchkernel.photos[0], matchkernel.photos[0]])")
+    page.get_by_role("heading", name="Match 1 of").wait_for()
+    assert page.evaluate("matchkernel.inside.film.found === matchkernel.panels[0].found")
+
+
+def test_the_cross_may_move_before_the_maps_of_another_model_are_there(page):
+    page.locator("#advanced summary").click()
+    for model in ("light-wide", "light"):  # the maps of the first, which is not compared, are not among the second's
+        page.locator("#limits select").select_option(model)
+        page.wait_for_function("(name) => matchkernel.panels[0].found.facts.model === name", arg=model)
+        page.locator("#tab-inside").click()
+        page.get_by_role("heading", name=f"{model}, which matched these photos").wait_for()
+        page.get_by_text("p = row 2, column 6").wait_for()
+        page.evaluate("() => { matchkernel.source.maps = () => new Promise(() => {}); }")
+        page.locator("#tab-match").click()
+    page.locator("#tab-inside").click()
+    page.locator("#inside-patch-a").press("ArrowRight")

@@ -13,7 +13,7 @@ export class Chooser {
     this.boxes = ["a", "b"].map((letter) => find(`photo-${letter}`));
     this.inputs = this.boxes.map((box) => box.querySelector("input"));
     this.sampleButton = find("sample");
-    this.sampleButton.addEventListener("click", () => this.sample());
+    this.sampleButton.onclick = () => this.sample();
     this.inputs.forEach((input, side) => {
       input.accept = "image/*,.heic,.heif,.tif,.tiff,.ppm,.pgm,.bmp";
       input.addEventListener("change", () => {

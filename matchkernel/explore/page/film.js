@@ -58,7 +58,7 @@ export class FilmStrip {
     const made = new Map([...this.track.children].map((frame) => [Number(frame.dataset.at), frame]));
     for (const [at, frame] of made) if (at < first || at > last) frame.remove();
     for (let at = first; at <= last; at++) if (!made.has(at)) this.track.append(this.#frame(at));
-    for (const frame of this.track.children) frame.setAttribute("aria-selected", Number(frame.dataset.at) === this.#at);
+    for (const frame of this.track.children) frame.ariaSelected = Number(frame.dataset.at) === this.#at;
     this.root.setAttribute("aria-activedescendant", `film-${this.#at}`);
   }
 
@@ -81,7 +81,8 @@ export class FilmStrip {
 
   #key(event) {
     const page = Math.max(1, Math.floor(this.root.clientWidth / STEP) - 1);
-    const to = { ArrowLeft: this.#at - 1, ArrowRight: this.#at + 1, PageUp: Math.max(0, this.#at - page), PageDown: Math.min(this.#matches.length - 1, this.#at + page), Home: 0, End: this.#matches.length - 1 }[event.key];
+    const last = this.#matches.length - 1;
+    const to = { ArrowLeft: this.#at - 1, ArrowRight: this.#at + 1, PageUp: Math.max(0, this.#at - page), PageDown: Math.min(last, this.#at + page), Home: 0, End: last }[event.key];
     if (to === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     this.#choose(to);

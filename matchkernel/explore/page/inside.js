@@ -66,12 +66,12 @@ export class InsidePage {
     this.chooseB = find("inside-b");
     [this.patchA, this.patchB] = [find("inside-patch-a"), find("inside-patch-b")];
     this.chooseB.replaceChildren(...Object.entries(OTHERS).map(([value, text]) => new Option(text, value)));
-    this.chooseB.addEventListener("change", () => this.#changed());
+    this.chooseB.onchange = () => this.#changed();
     this.chooseMean = find("inside-mean");
-    this.chooseMean.addEventListener("change", () => this.#loadCurve());
-    this.patchA.addEventListener("pointerdown", (event) => this.#pointed(event));
-    this.patchA.addEventListener("pointermove", (event) => event.buttons && this.#pointed(event));
-    this.patchA.addEventListener("keydown", (event) => this.#key(event));
+    this.chooseMean.onchange = () => this.#loadCurve();
+    this.patchA.onpointerdown = (event) => this.#pointed(event);
+    this.patchA.onpointermove = (event) => event.buttons && this.#pointed(event);
+    this.patchA.onkeydown = (event) => this.#key(event);
     this.sliders = Object.entries(facts.ranges).map(([name, most]) => {
       const made = slider(CHANGES[name][0], most, () => this.#slid(name, Number(made.input.value)), { min: -most, step: most / 20, value: 0 });
       find("sliders").append(made.label);
@@ -96,6 +96,7 @@ export class InsidePage {
     const models = [...new Set([matched, ...compared])].filter((model) => Object.values(views).includes(model));
     this.models = models;
     this.#views = [];
+    this.#maps = null;
     this.#figures.clear();
     const group = (title, names, sums) => element("div", "group", element("h3", {}, title), element("div", {}, ...names.flatMap((name, k) => {
       const canvas = element("canvas", { width: 160, height: 160, role: "img", ariaLabel: `Similarity map of ${name}` });

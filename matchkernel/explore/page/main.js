@@ -31,13 +31,14 @@ class Page {
     Object.assign(this, { source, facts });
     this.inside = new InsidePage(source, facts, say, (match) => this.panels.find(({ shown }) => shown === this.opened.shown)?.pick(match));
     this.chooser = new Chooser(source, facts, { changed: (photos, urls) => this.setPhotos(photos, urls), say });
-    find("message").querySelector("button").addEventListener("click", () => say(""));
+    find("message").querySelector("button").onclick = () => say("");
     find("tab-results").hidden = !facts.report;
     find("tab-inside").hidden = !source.live && !Object.keys(facts.views).length;
     for (const name of TABS) {
-      find(`tab-${name}`).addEventListener("click", () => this.open(name));
-      find(`tab-${name}`).addEventListener("keydown", (event) => {
-        const tabs = TABS.filter((tab) => !find(`tab-${tab}`).hidden);
+      const tab = find(`tab-${name}`);
+      tab.onclick = () => this.open(name);
+      tab.addEventListener("keydown", (event) => {
+        const tabs = TABS.filter((one) => !find(`tab-${one}`).hidden);
         const by = { ArrowLeft: tabs.length - 1, ArrowRight: 1 }[event.key];
         if (by) this.open(tabs[(tabs.indexOf(name) + by) % tabs.length], true);
       });
@@ -59,23 +60,22 @@ class Page {
   #prepareSettings() {
     find("filter").replaceChildren(...this.facts.filters.map((name) => new Option(name)));
     find("filter").value = "ratio";
-    find("filter").addEventListener("change", () => this.matchAll());
+    find("filter").onchange = () => this.matchAll();
     const points = find("keypoints");
     Object.assign(points, { value: this.facts.keypoints, max: this.facts.max_keypoints });
-    points.addEventListener("change", async () => {
+    points.onchange = async () => {
       const [asked, low, high] = [points.value, points.min, points.max].map(Number);
       points.value = Math.round(Math.min(Math.max(asked, low), high));
       await this.matchAll();
       if (Number(points.value) !== asked) say(`Points per photo: from ${low} to ${count(high)}; ${count(Number(points.value))} are taken.`);
-    });
-    find("side-by-side").addEventListener("change", (event) => this.setPanels(event.target.checked ? 2 : 1));
+    };
+    find("side-by-side").onchange = (event) => this.setPanels(event.target.checked ? 2 : 1);
   }
 
   open(name, focus = false) {
     for (const tab of TABS) {
       const isOpen = tab === name;
-      find(`tab-${tab}`).setAttribute("aria-selected", isOpen);
-      find(`tab-${tab}`).tabIndex = isOpen ? 0 : -1;
+      Object.assign(find(`tab-${tab}`), { ariaSelected: isOpen, tabIndex: isOpen ? 0 : -1 });
       find(`page-${tab}`).hidden = !isOpen;
     }
     if (focus) find(`tab-${name}`).focus();
@@ -89,6 +89,7 @@ class Page {
     say("");
     this.#forget();
     this.panels.forEach((panel) => panel.setPhotos(photos, urls));
+    this.lookInside();
     this.matchAll();
   }
 
@@ -145,6 +146,7 @@ class Page {
       if (!this.last || this.last.panel === panel) this.#forget();
       panel.fail(error.message);
     }
+    this.lookInside();
   }
 
   async #wait(panel, photos, keypoints, isAsked) {
@@ -179,7 +181,9 @@ class Page {
     });
   }
 
+  /** What the tab "Inside" shows, if it is open. */
   lookInside() {
+    if (find("page-inside").hidden) return;
     const panel = this.last?.panel ?? this.panels[0];
     const match = this.last?.match ?? panel?.shown[0];
     const isMatched = panel?.found && match !== undefined;
@@ -187,9 +191,13 @@ class Page {
     const words = isMatched ? missing : "There is no match to look into yet.";
     find("inside-all").hidden = Boolean(words);
     if (words) return Object.assign(find("inside-words"), { textContent: words, hidden: false });
-    if (this.opened?.shown === panel.shown && this.opened.match === match) return this.inside.draw();
-    this.opened = { shown: panel.shown, match };
-    attempt(async () => this.inside.open(panel.found, await this.patches(panel.found), panel.shown, match));
+    const { found, shown } = panel;
+    if (this.opened?.shown === shown && this.opened.match === match) return this.inside.draw();
+    this.opened = { shown, match };
+    attempt(async () => {
+      const patches = await this.patches(found);
+      if (panel.found === found) await this.inside.open(found, patches, shown, match);
+    });
   }
 
   showResults() {

@@ -12,22 +12,23 @@ export class Viewport {
   /** change() is called when the view changes, hover(point) and click(point) with a place on the canvas. */
   constructor(canvas, { change, hover, click }) {
     Object.assign(this, { canvas, change });
+    const on = (kind, act) => canvas.addEventListener(kind, act);
     canvas.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
-    canvas.addEventListener("pointerdown", (event) => {
+    on("pointerdown", (event) => {
       canvas.setPointerCapture(event.pointerId);
       this.#pointers.set(event.pointerId, this.#place(event));
       if (this.#pointers.size === 1) this.#moved = 0;
     });
-    canvas.addEventListener("pointermove", (event) => {
+    on("pointermove", (event) => {
       if (this.#pointers.has(event.pointerId)) this.#drag(event);
       else hover(this.#place(event));
     });
-    canvas.addEventListener("pointerup", (event) => {
+    on("pointerup", (event) => {
       if (this.#pointers.size === 1 && this.#moved < 5) click(this.#place(event));
       this.#pointers.delete(event.pointerId);
     });
-    canvas.addEventListener("pointercancel", (event) => this.#pointers.delete(event.pointerId));
-    canvas.addEventListener("pointerleave", () => hover(null));
+    on("pointercancel", (event) => this.#pointers.delete(event.pointerId));
+    on("pointerleave", () => hover(null));
   }
 
   fit(width, height) {
