@@ -3,10 +3,10 @@
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 import numpy as np
 
@@ -134,9 +134,10 @@ class Finished:
         used = photos.keys() - self.skipped.keys() - set(self.summary.get("refused", ()))
         registered = photo_names(self.in_models, used)
         unregistered = sorted(used.difference(registered.values()))  # earlier summaries lack this, or the reasons
-        reasons = self.summary.get("reasons") or why_in_no_model(
-            self.folder, images, masks, photos, self.skipped, self.summary.get("refused", ()), unregistered
-        )
+        reasons = self.summary.get("reasons")
+        if reasons is None:
+            refused = self.summary.get("refused", ())
+            reasons = why_in_no_model(self.folder, images, masks, photos, self.skipped, refused, unregistered)
         return Summary(**{**self.summary, "unregistered": unregistered, "reasons": reasons})
 
 
@@ -150,7 +151,17 @@ def read_finished(folder: Path) -> Finished | None:
         dict(inputs["photos"]), dict(facts["skipped"])
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         raise FileError(f"{folder}: already exists; remove it or choose another place") from None
-    return Finished(folder, settings, inputs, facts, recorded)
+    return Finished(folder, settings, inputs, _known(facts, folder), recorded)
+
+
+def _known(facts: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The fields of a Summary; what a newer version recorded besides is left out, what is of another type refused."""
+    known, kinds = {one.name: facts[one.name] for one in fields(Summary) if one.name in facts}, get_type_hints(Summary)
+    for name, value in known.items():
+        kind = get_origin(kinds[name]) or kinds[name]
+        if not isinstance(value, (int, float) if kind is float else kind):
+            raise FileError(f"{folder / SUMMARY}: {name} must be of the type {kind.__name__}")
+    return known
 
 
 def model_of_workspace(workspace: Path) -> str:

@@ -326,6 +326,19 @@ def test_what_colmap_did_not_write_stays_even_under_its_names(is_recorded, works
 
 
 @on_each_colmap
+def test_a_finished_workspace_needs_no_pairs_and_takes_a_summary_of_a_newer_version(workspace, scene, tmp_path):
+    ws = shutil.copytree(workspace[0], tmp_path / "ws")
+    (ws / "pairs.txt").unlink()
+    record = json.loads((ws / "summary.json").read_text())
+    (ws / "summary.json").write_text(json.dumps(record | {"weather": "sunny"}))
+    assert reconstruct(scene, ws, "rootsift", SETTINGS) == workspace[1]
+    for change in ({"models": None}, {"reasons": []}, {"error": "none"}):
+        (ws / "summary.json").write_text(json.dumps(record | change))
+        with refuses(FileError):
+            reconstruct(scene, ws, "rootsift", SETTINGS)
+
+
+@on_each_colmap
 def test_a_model_that_was_deleted_is_made_again(workspace, scene, tmp_path):
     ws, said = shutil.copytree(workspace[0], tmp_path / "ws"), []
     shutil.rmtree(ws / "sparse")
