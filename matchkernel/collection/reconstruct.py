@@ -19,7 +19,7 @@ from matchkernel.collection.given_features import given_features, model_of_featu
 from matchkernel.collection.match import CONTEXT, match_pairs
 from matchkernel.collection.pairs import make_pairs
 from matchkernel.collection.reconstruct_settings import ReconstructSettings
-from matchkernel.collection.undistorted import give_way, undistort_workspace
+from matchkernel.collection.undistorted import UNDISTORTED, give_way, undistort_workspace
 from matchkernel.collection.workspace import (
     GPS,
     MATCHES,
@@ -55,7 +55,7 @@ from matchkernel.photos.files import (
 )
 from matchkernel.photos.pipeline import MatchSettings
 from matchkernel.runtime.config import AUTO, photo_model
-from matchkernel.storage.files import file_hash, key_of, resolved, write_json
+from matchkernel.storage.files import file_hash, key_of, remove_leftovers_of, resolved, write_json
 from matchkernel.storage.folders import Build, begun_with, recover, resumable_build
 from matchkernel.storage.images import open_image, write_png
 from matchkernel.storage.photo_folders import Photos, check_masks, first_names, mask_of, photo_digest, photos_in
@@ -176,6 +176,7 @@ def _reconstruct(
         return finished.unchanged(job.images, job.masks, job.say)
     reused = given_features(features, job.describer, job.settings, digests, job.masks, job.say)
     with resumable_build(job.workspace, job.recorded, replaces=() if finished is None else finished.written) as build:
+        remove_leftovers_of(job.workspace / UNDISTORTED)
         reuse(build.folder, digests, finished, reused, job.say)
         skipped |= _extract(job, build.folder, digests)
         pairs, unmatched = _match(job, build.folder, choice, [name for name in digests if name not in skipped], skipped)

@@ -21,7 +21,7 @@ def undistort_workspace(images: Path, workspace: Path, program: Command, say: Sa
         return
     with locked_for_building(workspace) as lock, new_folder(target) as part:
         say("colmap image_undistorter")
-        colmap = Colmap(Build(part, set(), lock, io.StringIO()), progress, program)
+        colmap = Colmap(Build(part, set(), lock, io.StringIO()), progress, program, logs=workspace)
         named = colmap.undistort(images, workspace / "photos", workspace / "sparse", part)
     say(f"{len(named)} photos without distortion, and their model -> {target}")
 

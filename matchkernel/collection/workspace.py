@@ -14,7 +14,7 @@ from matchkernel.collection.given_features import photo_of
 from matchkernel.collection.undistorted import MODEL_FILES, UNDISTORTED
 from matchkernel.colmap.converted import jpeg_name, photo_names
 from matchkernel.colmap.installed import MAPPERS
-from matchkernel.colmap.program import model_folders, names_in
+from matchkernel.colmap.program import UNDISTORTER, model_folders, names_in
 from matchkernel.colmap.unregistered import Outcome, why_skipped
 from matchkernel.errors import FileError
 from matchkernel.photos.features import load_features
@@ -27,7 +27,9 @@ from matchkernel.storage.work import Say
 
 SUMMARY, PHOTOS, MATCHES, GPS = "summary.json", "photos.json", "matches.h5", "gps.txt"
 OF_0_1 = frozenset({"keypoints", "matches.txt", "model_analyzer.log"})  # only version 0.1 wrote them
-LATER = frozenset({"database.db-journal", "database.db-shm", "database.db-wal", UNDISTORTED})  # not by the run itself
+LATER = frozenset(  # not written by the run itself
+    {"database.db-journal", "database.db-shm", "database.db-wal", UNDISTORTED, f"{UNDISTORTER}.log"}
+)
 # What a run writes into a workspace, earlier versions too, and another run replaces; what else is there is the user's.
 WRITTEN = OF_0_1.union(
     LATER,

@@ -79,6 +79,7 @@ class Colmap:
     build: Build
     progress: Progress | None = None  # called with the numbers done and in total that a stage prints, such as [3/11]
     program: Command = field(default_factory=find_colmap)
+    logs: Path | None = None  # a folder for them that stays where the build fails (default: that of the build)
 
     @property
     def database(self) -> Path:
@@ -92,7 +93,7 @@ class Colmap:
         for name, value in {**paths, **options}.items():
             command += [f"--{name}", str(value)]
         command += on_cpu(self.program, stage)
-        log, total = self.build.folder / f"{stage}.log", self._images() if stage == "mapper" else 0
+        log, total = (self.logs or self.build.folder) / f"{stage}.log", self._images() if stage == "mapper" else 0
         # COLMAP inherits the lock: if this process is killed, no other build starts while COLMAP is still writing.
         with (
             log.open("w", encoding="utf-8") as output,

@@ -1,6 +1,7 @@
 """The folder that trainers of Gaussian splats read, read as their loaders do; the point cloud and the picture."""
 
 import io
+import re
 import shutil
 import struct
 from pathlib import Path
@@ -206,6 +207,28 @@ def test_undistorted_photos_go_with_their_model_unless_a_trainer_has_written_the
     assert not (ws / "undistorted").exists()
     assert (ws / "undistorted.old2" / "result.ply").exists()
     assert sum(line.startswith(str(ws / "undistorted")) for line in said) == 2
+
+
+def test_why_undistortion_failed_stays_in_the_workspace(photos_cc0, tmp_path):
+    ws, program = tmp_path / "ws", tmp_path / "colmap"
+    shutil.copytree(photos_cc0 / "sparse", ws / "sparse")
+    program.write_text("#!/bin/sh\necho it broke\nexit 3\n")
+    program.chmod(0o755)
+    log = ws / "image_undistorter.log"
+    with pytest.raises(WorkError, match=re.escape(f"(full log: {log})")):
+        undistort_workspace(photos_cc0 / "images", ws, (str(program),), print, lambda done, total: None)
+    assert log.read_text() == "it broke\n"
+    assert sorted(path.name for path in ws.iterdir()) == ["image_undistorter.log", "sparse"]
+
+
+@on_each_colmap
+def test_what_a_killed_undistortion_left_is_removed_by_the_next_run(workspace, scene, tmp_path):
+    ws, images = shutil.copytree(workspace[0], tmp_path / "ws"), shutil.copytree(scene, tmp_path / "images")
+    (images / "005.png").unlink()  # something to do
+    left = ws / f".undistorted.1.{2**22 + 1}.part"  # of a process that Linux cannot have
+    left.mkdir()
+    reconstruct(images, ws, "rootsift", SETTINGS)
+    assert not left.exists()
 
 
 @on_each_colmap
