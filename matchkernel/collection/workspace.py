@@ -153,7 +153,7 @@ def read_finished(folder: Path) -> Finished | None:
         dict(inputs["photos"]), dict(facts["skipped"])
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         raise FileError(f"{folder}: already exists; remove it or choose another place") from None
-    return Finished(folder, settings, inputs, _known(facts, folder), recorded)
+    return Finished(folder, settings, inputs, _known(facts, folder), recorded if isinstance(recorded, list) else None)
 
 
 def _known(facts: Mapping[str, Any], folder: Path) -> dict[str, Any]:
