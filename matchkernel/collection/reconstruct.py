@@ -282,8 +282,11 @@ def _say_position(job: _Job, folder: Path, names: Iterable[str]) -> None:
     """Write the GPS positions of the photos of a model, and say how to use them."""
     in_model = names_in(folder / "sparse")
     named = {name: name_in_model(name, in_model) for name in sorted(names)}
-    if count := write_gps(folder / GPS, ((new, job.images / name) for name, new in named.items())):
+    count, left_out = write_gps(folder / GPS, ((new, job.images / name) for name, new in named.items()))
+    if count:
         job.say(f"{count} photos say where they were taken: {GPS} is what colmap model_aligner reads (docs/splats.md)")
+    if left_out:
+        job.say(f"{left_out} photos say where they were taken, but {GPS} cannot hold names with spaces")
 
 
 def _extract(job: _Job, folder: Path, digests: dict[str, str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ ENOUGH = 3  # positions for model_aligner
 
 
 def read_gps(photo: str | Path) -> tuple[float, float, float] | None:
-    """Latitude and longitude in degrees and altitude in metres (0 if missing) of a photo; None if it has none."""
+    """Latitude and longitude in degrees and altitude in metres (0 if unknown) of a photo; None if it has none."""
     try:
         with open_image(Path(photo)) as image:
             tags: dict[int, Any] = dict(image.getexif().get_ifd(GPS_IFD))
@@ -21,22 +21,25 @@ def read_gps(photo: str | Path) -> tuple[float, float, float] | None:
         south, west = str(tags.get(NORTH)).upper() == "S", str(tags.get(EAST)).upper() == "W"
     except (FileError, KeyError, TypeError, ValueError, ZeroDivisionError, OverflowError, SyntaxError):
         return None  # no EXIF header, or a broken one
-    if not (abs(latitude) <= 90 and abs(longitude) <= 180 and abs(altitude) < 1e6) or latitude == longitude == 0:
+    if not (abs(latitude) <= 90 and abs(longitude) <= 180) or latitude == longitude == 0:
         return None
+    altitude = altitude if abs(altitude) < 1e6 else 0.0
     return -latitude if south else latitude, -longitude if west else longitude, altitude
 
 
-def write_gps(path: Path, photos: Iterable[tuple[str, Path]]) -> int:
-    """Write `name latitude longitude altitude` of the photos that have a position; returns their number.
+def write_gps(path: Path, photos: Iterable[tuple[str, Path]]) -> tuple[int, int]:
+    """Write `name latitude longitude altitude` of the photos that have a position.
 
-    Nothing is written for fewer than three, and for names with spaces, which model_aligner cannot read.
+    Returns how many were written, none if fewer than three could be, and how many were left out because of spaces in
+    their names, which model_aligner cannot read.
     """
-    found = [(name, place) for name, photo in photos if len(name.split()) == 1 and (place := read_gps(photo))]
-    if len(found) < ENOUGH:
-        return 0
-    lines = (f"{name} {place[0]:.8f} {place[1]:.8f} {place[2]:.3f}\n" for name, place in found)
+    found = [(name, place) for name, photo in photos if (place := read_gps(photo))]
+    lines = [f"{name} {x:.8f} {y:.8f} {z:.3f}\n" for name, (x, y, z) in found if len(name.split()) == 1]
+    left_out = len(found) - len(lines)
+    if len(lines) < ENOUGH:
+        return 0, left_out
     path.write_text("".join(lines), encoding="utf-8")
-    return len(found)
+    return len(lines), left_out
 
 
 def _degrees(parts: Any) -> float:

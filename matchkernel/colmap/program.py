@@ -29,6 +29,7 @@ from matchkernel.colmap.installed import MAPPERS, Command, find_colmap
 from matchkernel.colmap.model import read_reconstruction, rename_images
 from matchkernel.colmap.points import analyze, point_cloud, write_ply
 from matchkernel.errors import FileError, WorkError
+from matchkernel.storage.files import write_errors
 from matchkernel.storage.folders import Build
 from matchkernel.storage.images import HEIC_SUFFIXES
 from matchkernel.storage.photo_folders import first_names
@@ -182,10 +183,11 @@ class Colmap:
         listed = self.build.folder / "images.txt"
         listed.write_text("".join(f"{name}\n" for name in named.values()), encoding="utf-8")
         with tempfile.TemporaryDirectory() as folder:
-            for name in named.values():
-                path = Path(folder) / f"{name}.txt"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text("0 128\n", encoding="ascii")  # no keypoints; without this file COLMAP skips the photo
+            with write_errors(Path(folder)):
+                for name in named.values():
+                    path = Path(folder) / f"{name}.txt"
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text("0 128\n", encoding="ascii")  # no keypoints; without it COLMAP skips the photo
             paths = {"image_path": images, "import_path": folder, "image_list_path": listed}
             options = {f"ImageReader.{name}": value for name, value in cameras.items()}
             self.run("feature_importer", {**paths, **options})

@@ -10,7 +10,7 @@ import numpy as np
 
 from matchkernel.errors import ArgumentError, MissingExtraError
 from matchkernel.explore.matching import shown_patches
-from matchkernel.explore.photos import PagePhoto
+from matchkernel.explore.photos import PagePhoto, by_id
 from matchkernel.geometry.frames import Frames, extract_patches
 from matchkernel.geometry.sift import patch_sift, to_rootsift
 from matchkernel.photos.extract import CUT, check_frames
@@ -80,8 +80,8 @@ class PatchInspector:
     """
 
     def __init__(self, kept: int, own: Mapping[str, str] | None = None) -> None:
-        self.map, self.curve = Memo(self._map, kept), Memo(self._curve, kept)
-        self._cut = Memo(self._cut_changed, 2)
+        self.map, self.curve = Memo(self._map, kept, by_id), Memo(self._curve, kept, by_id)
+        self._cut = Memo(self._cut_changed, 2, by_id)
         paths = {name: name for name in available()} | dict(own or {})
         self._paths = {name: path for name, path in paths.items() if _config(path).patch_size == PIXELS}
         self._model = Memo(self._open, len(self._paths) or 1)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from matchkernel.errors import ArgumentError
-from matchkernel.explore.photos import PagePhoto
+from matchkernel.explore.photos import PagePhoto, by_id
 from matchkernel.explore.settings import ExploreSettings
 from matchkernel.geometry.detect import Detection, Detector
 from matchkernel.geometry.frames import extract_patches
@@ -53,9 +53,9 @@ class PageMatcher:
         self.chosen = [self._offer(model) for model in (settings.model, compared) if model is not None]
         kept = settings.kept_results
         self.describer = Memo(self._open, len(self.models))
-        self.patches = Memo(self._cut, kept)  # (K, 32, 32) uint8 of all keypoints of a photo
-        self.features = Memo(self._describe, kept)  # of a photo, as `extract` gives them
-        self._detection, self._comparison = Memo(self._detect, kept), Memo(self._compare, kept)
+        self.patches = Memo(self._cut, kept, by_id)  # (K, 32, 32) uint8 of all keypoints of a photo
+        self.features = Memo(self._describe, kept, by_id)  # of a photo, as `extract` gives them
+        self._detection, self._comparison = Memo(self._detect, kept, by_id), Memo(self._compare, kept, by_id)
         self._one_large = threading.Lock()
 
     def _offer(self, model: str) -> str:

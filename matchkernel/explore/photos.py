@@ -4,6 +4,7 @@ import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -68,6 +69,11 @@ def read_sample(settings: ExploreSettings) -> tuple[PagePhoto, PagePhoto]:
     files = zip(("left.png", "right.png"), SAMPLE_NAMES, strict=True)
     left, right = (decode((FOLDER / file).read_bytes(), name, settings) for file, name in files)
     return left, right
+
+
+def by_id(*arguments: Any) -> tuple[Any, ...]:
+    """The arguments with the ids of photos in place of the photos, to keep results by without their pixels."""
+    return tuple(one.id if isinstance(one, PagePhoto) else one for one in arguments)
 
 
 class PhotoStore:

@@ -10,20 +10,22 @@ Value = TypeVar("Value")
 
 
 class Memo(Generic[Value]):
-    """A function of hashable arguments, or with a key for them, that keeps the results of the last `limit` calls.
+    """A function that keeps the results of the last `limit` calls, by its arguments, `key_of` them or a key given.
 
     Threads that call it with the same arguments share one computation, as long as its entry is not evicted before it
     ends. A failure is not kept.
     """
 
-    def __init__(self, function: Callable[..., Value], limit: int) -> None:
-        self._function, self._limit = function, limit
+    def __init__(
+        self, function: Callable[..., Value], limit: int, key_of: Callable[..., Hashable] = lambda *arguments: arguments
+    ) -> None:
+        self._function, self._limit, self._key_of = function, limit, key_of
         self._lock = threading.Lock()
         self._entries: OrderedDict[Hashable, Future[Value]] = OrderedDict()
 
     def __call__(self, *arguments: Any, key: Hashable = None) -> Value:
         """The result that is kept for these arguments, or under this key, or a new one."""
-        key = arguments if key is None else key
+        key = self._key_of(*arguments) if key is None else key
         with self._lock:
             future = self._entries.get(key)
             is_new = future is None

@@ -1,5 +1,6 @@
 """What people stumble over who make their first model: EXIF, GPS, features made before, one camera."""
 
+import shutil
 import sqlite3
 import subprocess
 from contextlib import closing
@@ -42,7 +43,7 @@ def with_exif(source, target, place=None, focal=None):
     if place is not None:
         angles = [(IFDRational(round(abs(angle) * 1e7), 10**7), 0, 0) for angle in place[:2]]
         references = "S" if place[0] < 0 else "N", "W" if place[1] < 0 else "E"
-        height = IFDRational(round(1000 * abs(place[2])), 1000)
+        height = IFDRational(0, 0) if np.isnan(place[2]) else IFDRational(round(1000 * abs(place[2])), 1000)
         exif.get_ifd(0x8825).update({1: references[0], 2: angles[0], 3: references[1], 4: angles[1], 5: 0, 6: height})
     with Image.open(source) as image:
         image.save(target, exif=exif.tobytes(), quality=95)
@@ -138,7 +139,8 @@ def test_model_aligner_reads_the_positions(photos_cc0, tmp_path):
     for name, (x, y, z) in places.items():
         with_exif(photos_cc0 / "images" / name, tmp_path / name, place=(x / METRES, 6 + y / METRES, 100 + z))
         photos.append((name, tmp_path / name))
-    assert write_gps(tmp_path / "gps.txt", photos) == 3
+    spaced = shutil.copy(photos[0][1], tmp_path / "with space.jpg")
+    assert write_gps(tmp_path / "gps.txt", [*photos, (spaced.name, spaced)]) == (3, 1)
     (tmp_path / "out").mkdir()
     command = ["colmap", "model_aligner", "--input_path", photos_cc0 / "sparse", "--output_path", tmp_path / "out"]
     command += ["--ref_images_path", tmp_path / "gps.txt", "--ref_is_gps", "1", "--alignment_type", "enu"]
@@ -153,8 +155,10 @@ def test_positions_are_signed_and_too_few_or_none_are_not_written(photos_cc0, tm
     photo = photos_cc0 / "images" / "005.jpg"
     with_exif(photo, tmp_path / "a.jpg", place=(-33.5, -70.25, 520.5))
     assert read_gps(tmp_path / "a.jpg") == pytest.approx((-33.5, -70.25, 520.5))
+    with_exif(photo, tmp_path / "unknown.jpg", place=(-33.5, -70.25, np.nan))
+    assert read_gps(tmp_path / "unknown.jpg") == pytest.approx((-33.5, -70.25, 0))
     assert read_gps(photo) is None
-    assert write_gps(tmp_path / "gps.txt", [("a.jpg", tmp_path / "a.jpg"), ("b.jpg", photo)]) == 0
+    assert write_gps(tmp_path / "gps.txt", [("a.jpg", tmp_path / "a.jpg"), ("b.jpg", photo)]) == (0, 0)
     assert not (tmp_path / "gps.txt").exists()
 
 

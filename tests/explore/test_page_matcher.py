@@ -1,5 +1,8 @@
 """Matches as the page gets them: those of match_images, with all that its sliders need."""
 
+import gc
+import weakref
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -7,6 +10,7 @@ import torch
 from helpers import refuses
 
 from matchkernel.errors import ArgumentError
+from matchkernel.explore.inside import PatchChange, PatchInspector, Region
 from matchkernel.explore.matching import PageMatcher
 from matchkernel.explore.settings import ExploreSettings
 from matchkernel.model.descriptors import build
@@ -63,3 +67,16 @@ def test_the_page_reads_no_matcher_from_a_file(pair):
         PageMatcher(ExploreSettings()).compare(
             *pair, "light-wide", 150, f"context:{SHIPPED / 'light-wide.safetensors'}"
         )
+
+
+def test_photos_that_are_gone_are_not_kept_by_results_of_them(pair):
+    a, b = (replace(photo) for photo in pair)
+    matcher, inspector, region = PageMatcher(ExploreSettings()), PatchInspector(4), Region(60, 60, 12, 0, 0, 12)
+    matcher.compare(a, b, "rootsift", 50, "ratio")
+    matcher.patches(a, 50)
+    inspector.map(a, region, b, region, PatchChange(), "light")
+    inspector.curve(a, region, b, region, "turn", PatchChange(), "light")
+    gone = weakref.ref(a), weakref.ref(b)
+    del a, b
+    gc.collect()
+    assert [photo() for photo in gone] == [None, None]
