@@ -151,6 +151,9 @@ def _check_targets(targets: Sequence[Path], files: FeatureFiles, pairs: Sequence
         if not is_h5(target):
             check_match_names(name for pair in pairs for name in pair)
             continue
+        names = {name for pair in pairs for name in pair}
+        if len({name.replace("/", "-") for name in names}) == len(names):
+            continue
         keys: dict[str, Pair] = {}
         for pair, ends in product(pairs, (slice(None), slice(None, None, -1))):  # a file has a pair in one direction
             same = keys.setdefault(pair_key(*pair[ends]), pair)

@@ -1,6 +1,7 @@
 """What a workspace of a reconstruction holds and records, and what another run keeps of it."""
 
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
@@ -27,6 +28,7 @@ from matchkernel.storage.work import Say
 
 SUMMARY, PHOTOS, MATCHES, GPS = "summary.json", "photos.json", "matches.h5", "gps.txt"
 OF_0_1 = frozenset({"keypoints", "matches.txt", "model_analyzer.log"})  # only version 0.1 wrote them
+LEFT_BY_SYSTEMS = re.compile(r"\.DS_Store$|\._|Thumbs\.db$|desktop\.ini$")  # in folders that were looked at
 LATER = frozenset(  # not written by the run itself
     {"database.db-journal", "database.db-shm", "database.db-wal", UNDISTORTED, f"{UNDISTORTER}.log"}
 )
@@ -94,8 +96,8 @@ class Finished:
             "models": {f"{number}/{file}" for number in numbers for file in (*MODEL_FILES, "project.ini")},
         }
         folder = self.folder / name
-        files = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
-        return name not in ours or ours[name].issuperset(files)
+        files = (path for path in folder.rglob("*") if not path.is_dir() and not LEFT_BY_SYSTEMS.match(path.name))
+        return name not in ours or ours[name].issuperset(path.relative_to(folder).as_posix() for path in files)
 
     @property
     def skipped(self) -> dict[str, str]:

@@ -79,7 +79,7 @@ def npz_names(folder: Path) -> list[str]:
 
 def first_facts(folder: Path) -> tuple[str, dict[str, Any]]:
     """Model and settings of some features of a folder that can be read; nothing if there are none."""
-    for path in folder.rglob(f"*{NPZ_SUFFIX}"):
+    for path in sorted(folder.rglob(f"*{NPZ_SUFFIX}")):
         with suppress(FileError):  # damaged, or not ours: said when its photo is read
             return read_facts(path)
     return "", {}

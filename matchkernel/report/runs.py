@@ -8,7 +8,7 @@ from typing import Any
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.evaluation.results import read_result
 from matchkernel.plots.scores import ReportedMethod
-from matchkernel.storage.settings import first_difference, short_repr
+from matchkernel.storage.settings import differences, short_repr
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +45,9 @@ def _refuse_two_recipes(runs: Iterable[ScoredRun]) -> None:
         if not isinstance(run.result.get("recipe"), Mapping):
             continue
         other = seen.setdefault((run.method.name, run.train_set), run)
-        if found := first_difference(other.result["recipe"], run.result["recipe"]):
-            name, theirs, mine = found
+        for name, theirs, mine in differences(other.result["recipe"], run.result["recipe"]):
+            if theirs == mine or None in (theirs, mine):  # versions differ in the settings that they have
+                continue
             raise ArgumentError(
                 f"{other.path} and {run.path}: {run.method.name!r} was trained with {name} = {short_repr(theirs)} and"
                 f" {short_repr(mine)}, which is no average over runs: score one of them under another name (--name)"

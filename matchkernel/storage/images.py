@@ -25,6 +25,7 @@ HEIC_SUFFIXES = (".heic", ".heif")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".webp", *HEIC_SUFFIXES)  # photos
 FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "PPM", "GIF", "WEBP")  # others, such as EPS, would start another program
 HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")  # after "ftyp" at byte 4
+EXIF_PARTS = (0x8769, 0x8825)  # of a header: the camera's, with the focal length, and GPS
 EXIF_START = b"Exif\0\0"  # of a header in a JPEG
 COLOURED = ("RGB", "RGBA", "P", "CMYK", "YCbCr")  # modes of Pillow
 MARKER = re.compile(rb"\xff+([^\x00\xff\xd0-\xd7])", re.DOTALL)  # of JPEG; the others occur inside a scan
@@ -189,10 +190,13 @@ def _as_stored(image: "Image.Image") -> "Image.Image":
     orientation = image.getexif().get(ORIENTATION, 1) if image.format == "TIFF" else 1
     if orientation not in TURNS:
         return image
+    parts = {tag: dict(image.getexif().get_ifd(tag)) for tag in EXIF_PARTS}
     image.load()
     image.getexif()[ORIENTATION] = {6: 8, 8: 6}.get(orientation, orientation)  # back
     stored: Image.Image = need("PIL.ImageOps", CORE, "reading and writing images").exif_transpose(image)
     stored.getexif()[ORIENTATION] = orientation
+    for tag, entries in parts.items():  # which a copy of the image has not
+        stored.getexif().get_ifd(tag).update(entries)
     return stored
 
 

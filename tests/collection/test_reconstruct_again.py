@@ -320,6 +320,7 @@ def test_what_colmap_did_not_write_stays_even_under_its_names(is_recorded, works
         image.save(images / "005.webp", lossless=True)
     (ws / "photos").mkdir(exist_ok=True)
     (ws / "photos" / "raw.dng").write_text("mine")
+    (ws / "features" / ".DS_Store").write_text("")  # of a program that shows folders
     reconstruct(images, ws, "rootsift", SETTINGS, say=said.append)
     assert [path.read_text() for path in ws.glob("photos*/raw.dng")] == ["mine"]
     assert not (ws / "features.old2").exists()

@@ -72,7 +72,8 @@ def test_the_seed_of_a_draw_does_not_matter_where_all_patches_are_queries(tmp_pa
 
 def test_runs_of_one_recipe_are_averaged_and_so_are_earlier_ones_that_do_not_say(tmp_path):
     """Runs on another set may have another recipe, such as more updates."""
-    recipes = [{"recipe": {"sampling": {"steps": 5}}}] * 2 + [{}, {"train_set": "C", "recipe": {}}]
+    steps = {"sampling": {"steps": 5}}
+    recipes = [{"recipe": steps}, {"recipe": steps | {"new": 1}}, {}, {"train_set": "C", "recipe": {}}]
     found = [on_pairs("net", **{"seed": seed, "train_set": "B", **more}) for seed, more in enumerate(recipes)]
     (table,) = grids(gathered(tmp_path, *found), "FPR@95")
     assert len(row(table, "net")["B → A"].values) == 3

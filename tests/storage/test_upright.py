@@ -7,6 +7,7 @@ import pytest
 from made_images import texture
 from PIL import Image, ImageOps
 
+from matchkernel.colmap.georeference import read_gps
 from matchkernel.explore.photos import decode
 from matchkernel.explore.settings import ExploreSettings
 from matchkernel.geometry.frames import Frames
@@ -23,7 +24,9 @@ STORED = np.arange(24, dtype=np.uint8).reshape(4, 6) * 10
 def photo_file(pixels, orientation, kind="PNG"):
     file, exif = io.BytesIO(), Image.Exif()
     exif[ORIENTATION] = orientation
-    Image.fromarray(pixels).save(file, kind, exif=exif)
+    exif.get_ifd(0x8769)[0xA405] = 35  # mm, the focal length on film
+    exif.get_ifd(0x8825).update({1: "N", 2: (47.0, 30.0, 0.0), 3: "E", 4: (8.0, 0.0, 0.0)})
+    Image.fromarray(pixels).save(file, kind, exif=exif.tobytes())
     return file.getvalue()
 
 
@@ -45,6 +48,8 @@ def test_pixels_are_read_as_they_are_stored_and_shown_upright(orientation, kind,
     upright = turned(STORED, TURNS.get(orientation, AS_STORED))
     with open_image(path) as image:
         assert image.size == STORED.shape[::-1]
+        assert image.getexif().get_ifd(0x8769)[0xA405] == 35
+    assert read_gps(path) == (47.5, 8, 0)
     for form in (path, path.read_bytes()):
         np.testing.assert_array_equal(as_gray(form), STORED)
         pixels, turn = as_colour(form)

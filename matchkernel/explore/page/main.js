@@ -63,11 +63,11 @@ class Page {
     find("filter").onchange = () => this.matchAll();
     const points = find("keypoints");
     Object.assign(points, { value: this.facts.keypoints, max: this.facts.max_keypoints });
-    points.onchange = async () => {
+    points.onchange = () => {
       const [asked, low, high] = [points.value, points.min, points.max].map(Number);
       points.value = Math.round(Math.min(Math.max(asked, low), high));
-      await this.matchAll();
-      if (Number(points.value) !== asked) say(`Points per photo: from ${low} to ${count(high)}; ${count(Number(points.value))} are taken.`);
+      this.matchAll();
+      say(Number(points.value) === asked ? "" : `Points per photo: from ${low} to ${count(high)}; ${count(Number(points.value))} are taken.`);
     };
     find("side-by-side").onchange = (event) => this.setPanels(event.target.checked ? 2 : 1);
   }
@@ -124,7 +124,7 @@ class Page {
   }
 
   matchAll() {
-    return Promise.all(this.panels.map((panel) => this.match(panel)));
+    this.panels.forEach((panel) => this.match(panel));
   }
 
   /** Find points, then compare them: two waits, each with its words. */

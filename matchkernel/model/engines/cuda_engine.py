@@ -132,11 +132,12 @@ def open_cuda_half(model: Descriptor, size: int, device: torch.device) -> CudaHa
 
 
 def state_of(model: Descriptor) -> list[object]:
-    """What changes when weights do: places and versions, and lengths, as edits of `.data` leave both as they were."""
+    """What changes when weights do: places, versions, and lengths, as edits of `.data` leave the others unchanged."""
     tensors = list(model.state_dict().values())
     lengths = torch._foreach_norm([tensor for tensor in tensors if tensor.is_floating_point()])
     versions = [0 if tensor.is_inference() else tensor._version for tensor in tensors]
-    return [*(tensor.data_ptr() for tensor in tensors), *versions, *torch.stack([*map(Tensor.float, lengths)]).tolist()]
+    known = torch.stack([*map(Tensor.float, lengths)]).cpu().numpy().tobytes()
+    return [*(tensor.data_ptr() for tensor in tensors), *versions, known]
 
 
 _OPENED: "weakref.WeakKeyDictionary[Descriptor, tuple[tuple[object, ...], CudaHalfEngine]]" = (

@@ -33,7 +33,7 @@ def test_in_float32_the_operations_are_those_of_the_model(variant, textures, tra
     assert (engine(patches) - matchkernel.describe(patches, model)).abs().max() < 1e-6
 
 
-def test_an_edit_of_weights_is_seen_however_it_is_made():
+def test_an_edit_of_weights_is_seen_also_by_data():
     model = small(d=8)
     states = [state_of(model)]
     for edit in (lambda weight: weight.mul_(-1), lambda weight: weight.data.mul_(1.1)):
