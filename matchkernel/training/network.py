@@ -13,7 +13,6 @@ from matchkernel.model.backbone import Backbone
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.model.precision import has_bfloat16, widened
 from matchkernel.runtime.config import DescriptorConfig
-from matchkernel.training.paired_columns import PairedColumns
 
 
 def prepare_for_training(model: Descriptor, *, groups: int, fuse: bool = False) -> None:
@@ -22,7 +21,7 @@ def prepare_for_training(model: Descriptor, *, groups: int, fuse: bool = False) 
     Args:
         model: the descriptor, on its device.
         groups: number of parts of a batch with separate BatchNorm statistics: 2 for anchors and positives.
-        fuse: run the first convolution with its BatchNorm as one kernel (GPU, bfloat16).
+        fuse: run each convolution with its BatchNorm and ReLU by kernels of our own (GPU, bfloat16).
     """
     group_statistics(model, groups)
     if fuse:
@@ -42,7 +41,7 @@ def is_half_precision(precision: str, device: torch.device) -> bool:
 
 
 def can_fuse(config: DescriptorConfig, device: torch.device, *, is_half: bool) -> bool:
-    """Whether the fused first layer can run here: it is written for the paper's first convolution."""
+    """Whether fused layers can run here: the first is written for the paper's first convolution."""
     is_papers = config.convolutions[0] == (1, 32, 1)
     return is_papers and device.type == "cuda" and is_half and importlib.util.find_spec("triton") is not None
 
@@ -61,10 +60,7 @@ def torch_settings(device: torch.device) -> Iterator[None]:
 
 
 class FusedLayers(nn.Sequential):
-    """The layers of a backbone; in training the first three (convolution, BatchNorm, ReLU) run as one.
-
-    The gradient of the second convolution's weight is computed by PairedColumns.
-    """
+    """The layers of a backbone; in training each convolution with its BatchNorm and ReLU is computed as one."""
 
     def forward(self, x: Tensor) -> Tensor:
         """The map Phi of normalised patches."""
@@ -72,22 +68,26 @@ class FusedLayers(nn.Sequential):
             for layer in self:
                 x = layer(x)
             return x
-        from matchkernel.training.first_layer import FirstLayer  # needs triton
+        from matchkernel.training.convolution_kernels import fits  # needs triton, as the other two
+        from matchkernel.training.first_layer import FirstLayer
+        from matchkernel.training.later_layers import LaterLayer
 
-        convolution, norm = self[0], self[1]
-        assert isinstance(convolution, nn.Conv2d)
-        assert isinstance(norm, GroupedBatchNorm2d)
         x = x.to(torch.bfloat16).contiguous()
-        y, mean, variance = FirstLayer.apply(x, convolution.weight, norm.groups, norm.eps)  # type: ignore[no-untyped-call]
-        norm.track(mean, variance, x.numel() // norm.groups)
-        second = self[3]
-        assert isinstance(second, nn.Conv2d)
-        rest = list(self)[3:]
-        if second.stride == (1, 1):
-            y, rest = PairedColumns.apply(y, second.weight.to(y.dtype)), rest[1:]  # type: ignore[no-untyped-call]
-        for layer in rest:
-            y = layer(y)
-        return y
+        for number in range(0, len(self), 3):
+            convolution, norm = self[number], self[number + 1]
+            assert isinstance(convolution, nn.Conv2d)
+            assert isinstance(norm, GroupedBatchNorm2d)
+            weight = convolution.weight
+            if number == 0:
+                x, mean, variance = FirstLayer.apply(x, weight, norm.groups, norm.eps)  # type: ignore[no-untyped-call]
+            elif fits(*weight.shape[:2]):
+                given = x, weight, convolution.stride[0], norm.groups, norm.eps
+                x, mean, variance = LaterLayer.apply(*given)  # type: ignore[no-untyped-call]
+            else:
+                x = self[number + 2](norm(convolution(x)))
+                continue
+            norm.track(mean, variance, x.numel() // (norm.groups * len(weight)))
+        return x
 
 
 class _Grouped(nn.modules.batchnorm._BatchNorm):

@@ -78,6 +78,30 @@ def test_the_fused_first_layer_is_convolution_batch_norm_and_relu():
         assert mean.shape == (groups, 32)
 
 
+@pytest.mark.parametrize(
+    ("C", "D", "stride", "N"), [(32, 32, 1, 32), (32, 64, 2, 32), (64, 64, 1, 12), (64, 128, 2, 16)]
+)
+def test_the_fused_later_layers_are_convolution_batch_norm_and_relu(C, D, stride, N):
+    from matchkernel.training.later_layers import LaterLayer
+
+    torch.manual_seed(0)
+    x = torch.randn(30, C, N, N, device="cuda").bfloat16().contiguous(memory_format=torch.channels_last)
+    x = x.requires_grad_()
+    weight = (torch.randn(D, C, 3, 3, device="cuda") / (3 * C**0.5)).bfloat16().float().requires_grad_()
+    norm = GroupedBatchNorm2d(D, affine=False).cuda()
+    norm.groups = 2
+    wanted = torch.relu(norm(torch.nn.functional.conv2d(x.float(), weight, stride=stride, padding=1)))
+    gradient = torch.randn_like(wanted).bfloat16()
+    wanted_gradients = torch.autograd.grad(wanted, (x, weight), gradient.float())
+    y, mean, variance = LaterLayer.apply(x, weight, stride, 2, 1e-5)
+    assert y.is_contiguous(memory_format=torch.channels_last)
+    assert (y.float() - wanted).abs().max() < 3e-2  # bfloat16 keeps 8 bits, here once more before BatchNorm
+    for found, expected in zip(torch.autograd.grad(y, (x, weight), gradient), wanted_gradients, strict=True):
+        assert found.shape == expected.shape
+        assert (found.float() - expected).norm() / expected.norm() < 2e-2
+    assert mean.shape == variance.shape == (2, D)
+
+
 @pytest.mark.parametrize("variant", ["dual", "fc"])
 def test_the_captured_step_learns_what_the_plain_one_does(patch_set, tmp_path, variant):
     # At the preset's rate the loss of these few pairs leaps, and with it every difference of rounding.
