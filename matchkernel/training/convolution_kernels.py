@@ -1,7 +1,6 @@
-"""Convolutions of few channels on a GPU: 3 x 3, padded by 1, with the sums that BatchNorm needs from the same pass.
+"""3 x 3 convolutions of few channels on a GPU, each with what BatchNorm needs from the same pass over memory.
 
-A library's convolution would be followed by a pass over its output for the mean and the variance. For 32 channels it is
-also slow by itself: the gradients of such a layer are computed here too.
+Weights are (D, 9 C): output channels, taps row by row, input channels. Maps are channels last in memory.
 """
 
 import torch
@@ -9,15 +8,56 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from matchkernel.training.first_layer import CHANNELS, WIDTH, taps
+
 SMALLEST, LARGEST = 16, 128  # channels that the kernels take: powers of two
-NARROW = 32  # channels up to which libraries are slower in the backward pass
-BLOCK, STEP = 128, 64  # output pixels of a program; channels multiplied at a time
+NARROW = 32  # channels up to which libraries compute a weight's gradient slowly
+BLOCK, STEP = 128, 64  # pixels of a program; channels multiplied at a time
 PAIRS, PROGRAMS = 64, 132  # pairs of columns at a time, and programs, of a weight's gradient
 
 
 def fits(C: int, D: int) -> bool:
     """Whether the kernels take these numbers of channels."""
     return all(SMALLEST <= size <= LARGEST and size & (size - 1) == 0 for size in (C, D))
+
+
+@triton.jit
+def _convolved(  # type: ignore[no-untyped-def]
+    x,
+    w,
+    group,
+    pixel,
+    count,
+    N: tl.constexpr,
+    n: tl.constexpr,
+    STRIDE: tl.constexpr,
+    C: tl.constexpr,
+    D: tl.constexpr,
+    STEP: tl.constexpr,
+    BLOCK: tl.constexpr,
+    TURNED: tl.constexpr,
+):
+    """(BLOCK, D) outputs at pixels of a group; TURNED: the input's gradient of a convolution with weight (C, 9 D)."""
+    exists = pixel < count
+    row, column = (pixel // n) % n * STRIDE, (pixel % n) * STRIDE
+    k, d = tl.arange(0, STEP)[:, None], tl.arange(0, D)[None, :]
+    patch = tl.program_id(0) * BLOCK // (n * n)  # the first one, from which offsets fit 32 bits
+    x += (group * (count // (n * n)) + patch).to(tl.int64) * (N * N * C)
+    corner = (((pixel // (n * n) - patch) * N + row - 1) * N + column - 1) * C
+    total = tl.zeros((BLOCK, D), tl.float32)
+    parts: tl.constexpr = C // STEP
+    for t in tl.range(0, 9 * parts, num_stages=3):
+        tap, part = t // parts, t % parts
+        dy, dx = tap // 3, tap % 3
+        inside = exists & (row + dy >= 1) & (row + dy <= N) & (column + dx >= 1) & (column + dx <= N)
+        place = (corner + (dy * N + dx) * C + part * STEP)[:, None] + tl.arange(0, STEP)[None, :]
+        a = tl.load(x + place, mask=inside[:, None], other=0.0)
+        if TURNED:
+            b = tl.load(w + (8 - tap) * D + (part * STEP + k) * (9 * D) + d)
+        else:
+            b = tl.load(w + tap * C + part * STEP + k + d * (9 * C))
+        total = tl.dot(a, b, total)
+    return total
 
 
 @triton.jit
@@ -34,33 +74,81 @@ def _convolution_kernel(  # type: ignore[no-untyped-def]
     D: tl.constexpr,
     STEP: tl.constexpr,
     BLOCK: tl.constexpr,
-    HAS_SUMS: tl.constexpr,
 ):
     group, tile = tl.program_id(1), tl.program_id(0)
-    pixel = tile * BLOCK + tl.arange(0, BLOCK)  # of the group's output
-    exists = pixel < count
-    row, column = (pixel // n) % n * STRIDE, (pixel % n) * STRIDE
-    k, d = tl.arange(0, STEP), tl.arange(0, D)
-    patch = tile * BLOCK // (n * n)  # the first one, from which offsets fit 32 bits
-    x += (group * (count // (n * n)) + patch).to(tl.int64) * (N * N * C)
-    corner = (((pixel // (n * n) - patch) * N + row - 1) * N + column - 1) * C
-    total = tl.zeros((BLOCK, D), tl.float32)
-    parts: tl.constexpr = C // STEP
-    for t in tl.range(0, 9 * parts, num_stages=3):
-        tap, part = t // parts, t % parts
-        dy, dx = tap // 3, tap % 3
-        inside = exists & (row + dy >= 1) & (row + dy <= N) & (column + dx >= 1) & (column + dx <= N)
-        place = (corner + (dy * N + dx) * C + part * STEP)[:, None] + k[None, :]
-        a = tl.load(x + place, mask=inside[:, None], other=0.0)
-        total = tl.dot(a, tl.load(w + (t * STEP + k)[:, None] * D + d[None, :]), total)
+    r, d = tl.arange(0, BLOCK), tl.arange(0, D)
+    total = _convolved(x, w, group, tile * BLOCK + r, count, N, n, STRIDE, C, D, STEP, BLOCK, False)
     rounded = total.to(y.dtype.element_ty)
     y += (group.to(tl.int64) * count + tile * BLOCK) * D
-    tl.store(y + tl.arange(0, BLOCK)[:, None] * D + d[None, :], rounded, mask=exists[:, None])
-    if HAS_SUMS:
-        values = rounded.to(tl.float32)
-        sums += (group * tl.num_programs(0) + tile) * (2 * D)
-        tl.store(sums + d, tl.sum(values, 0))
-        tl.store(sums + D + d, tl.sum(values * values, 0))
+    tl.store(y + r[:, None] * D + d[None, :], rounded, mask=(tile * BLOCK + r < count)[:, None])
+    values = rounded.to(tl.float32)
+    sums += (group * tl.num_programs(0) + tile) * (2 * D)
+    tl.store(sums + d, tl.sum(values, 0))
+    tl.store(sums + D + d, tl.sum(values * values, 0))
+
+
+@triton.jit
+def _strided_gradient_kernel(  # type: ignore[no-untyped-def]
+    dy,
+    w,
+    y,
+    scale,
+    shift,
+    out,
+    sums,
+    count,
+    n: tl.constexpr,
+    C: tl.constexpr,
+    D: tl.constexpr,
+    STEP: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Input pixels of odd row and column get four taps, of odd row or column two, others one: each kind apart."""
+    group, tile = tl.program_id(1), tl.program_id(0)
+    kind = 3 - tl.program_id(2)
+    odd_row, odd_column = kind // 2, kind % 2
+    r, k, c = tl.arange(0, BLOCK), tl.arange(0, STEP), tl.arange(0, C)
+    pixel = tile * BLOCK + r
+    exists = pixel < count
+    row, column = (pixel // n) % n, pixel % n
+    dy += (group.to(tl.int64) * count + tile * BLOCK) * D
+    total = tl.zeros((BLOCK, C), tl.float32)
+    parts: tl.constexpr = D // STEP
+    for t in tl.range(0, (1 + odd_row) * (1 + odd_column) * parts, num_stages=3):
+        part, below, right = t % parts, t // parts // (1 + odd_column), t // parts % (1 + odd_column)
+        tap = 3 * (1 + odd_row * (1 - 2 * below)) + 1 + odd_column * (1 - 2 * right)
+        inside = exists & (row + below < n) & (column + right < n)
+        place = (r + below * n + right)[:, None] * D + part * STEP + k[None, :]
+        a = tl.load(dy + place, mask=inside[:, None], other=0.0)
+        b = tl.load(w + (part * STEP + k)[:, None] * (9 * C) + tap * C + c[None, :])
+        total = tl.dot(a, b, total)
+    first = tile * BLOCK // n  # row of the output, from which offsets fit 32 bits
+    base = (group.to(tl.int64) * count + first * n) * (4 * C)
+    place = base + ((2 * (pixel // n - first) + odd_row) * (2 * n) + 2 * column + odd_column)[:, None] * C + c[None, :]
+    s, b = tl.load(scale + group * C + c)[None, :], tl.load(shift + group * C + c)[None, :]
+    z = tl.load(y + place, mask=exists[:, None], other=0.0).to(tl.float32) * s + b
+    rounded = tl.where(z > 0, total, 0.0).to(out.dtype.element_ty)
+    tl.store(out + place, rounded, mask=exists[:, None])
+    dz = rounded.to(tl.float32)
+    sums += ((group * tl.num_programs(0) + tile) * 4 + kind) * (2 * C)
+    tl.store(sums + c, tl.sum(dz, 0))
+    tl.store(sums + C + c, tl.sum(dz * z, 0))
+
+
+@triton.jit
+def _first_gradient_kernel(  # type: ignore[no-untyped-def]
+    dy, w, x, first, scale, shift, out, count, N: tl.constexpr, D: tl.constexpr, STEP: tl.constexpr, BLOCK: tl.constexpr
+):
+    """dz (x) t of the first layer, dz the gradient before its ReLU, which is not written to memory."""
+    group, tile = tl.program_id(1), tl.program_id(0)
+    pixel, c, k = tile * BLOCK + tl.arange(0, BLOCK), tl.arange(0, 32), tl.arange(0, 16)
+    da = _convolved(dy, w, group, pixel, count, N, N, 1, D, 32, STEP, BLOCK, True)
+    t = taps(x + group.to(tl.int64) * count, pixel, count, N)
+    s, b = tl.load(scale + group * 32 + c)[None, :], tl.load(shift + group * 32 + c)[None, :]
+    z = tl.dot(t, tl.load(first + c[None, :] * 16 + k[:, None])) * s + b
+    dz = tl.where(z > 0, da, 0.0).to(t.dtype)
+    place = (group * tl.num_programs(0) + tile) * 512
+    tl.store(out + place + c[:, None] * 16 + k[None, :], tl.dot(tl.trans(dz), t))
 
 
 @triton.jit
@@ -69,11 +157,9 @@ def _weight_kernel(  # type: ignore[no-untyped-def]
 ):
     """Products of four input columns, one row above, beside and below, with two columns of the output's gradient."""
     k, d = tl.arange(0, 4 * C), tl.arange(0, 2 * D)
-    above, beside, below = (
-        tl.zeros((4 * C, 2 * D), tl.float32),
-        tl.zeros((4 * C, 2 * D), tl.float32),
-        tl.zeros((4 * C, 2 * D), tl.float32),
-    )
+    above = tl.zeros((4 * C, 2 * D), tl.float32)
+    beside = tl.zeros((4 * C, 2 * D), tl.float32)
+    below = tl.zeros((4 * C, 2 * D), tl.float32)
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), num_stages=3):
         pair = tile * PAIRS + tl.arange(0, PAIRS)
         exists = (pair < count)[:, None]
@@ -93,16 +179,56 @@ def _weight_kernel(  # type: ignore[no-untyped-def]
     tl.store(out + 2 * size, below)
 
 
-@torch.library.custom_op("matchkernel::convolution", mutates_args=())
-def convolution(x: Tensor, w: Tensor, stride: int) -> Tensor:
-    """x (B, C, N, N) and w (9 C, D), taps slow, of one type -> (B, D, n, n), channels last."""
-    return _convolution(x, w, stride, 1, has_sums=False)[0]
-
-
 @torch.library.custom_op("matchkernel::convolution_with_sums", mutates_args=())
 def convolution_with_sums(x: Tensor, w: Tensor, stride: int, groups: int) -> tuple[Tensor, Tensor]:
-    """As `convolution`; also sums of the output and of its squares: partial sums (groups, programs, 2, D)."""
-    return _convolution(x, w, stride, groups, has_sums=True)
+    """The convolution of x (B, C, N, N), padded by 1, (B, D, n, n), and sums of it and of its squares by group.
+
+    The sums are partial sums (groups, programs, 2, D).
+    """
+    x = x.contiguous(memory_format=torch.channels_last)
+    (B, C, N, _), D, n = x.shape, len(w), (x.shape[-1] - 1) // stride + 1
+    count = B // groups * n * n
+    tiles = triton.cdiv(count, BLOCK)
+    y, sums = x.new_empty(B, n, n, D), x.new_empty(groups, tiles, 2, D, dtype=torch.float32)
+    _convolution_kernel[tiles, groups](x, w, y, sums, count, N, n, stride, C, D, min(STEP, C), BLOCK)
+    return y.permute(0, 3, 1, 2), sums
+
+
+@torch.library.custom_op("matchkernel::strided_gradient", mutates_args=())
+def strided_gradient(dy: Tensor, w: Tensor, y: Tensor, scale: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+    """From the gradient dy (B, D, n, n) of a convolution of stride 2 of relu(scale y + shift) to dz, that before ReLU.
+
+    Also sums of dz and of dz z, z = scale y + shift, by group: partial sums (groups, programs, 2, C).
+    """
+    dy, y = (t.contiguous(memory_format=torch.channels_last) for t in (dy, y))
+    (D, n), C, groups = dy.shape[1:3], y.shape[1], len(scale)
+    count = dy.numel() // (D * groups)
+    tiles = triton.cdiv(count, BLOCK)
+    out, sums = torch.empty_like(y), y.new_empty(groups, 4 * tiles, 2, C, dtype=torch.float32)
+    scale, shift = scale.contiguous(), shift.contiguous()
+    _strided_gradient_kernel[tiles, groups, 4](dy, w, y, scale, shift, out, sums, count, n, C, D, min(STEP, D), BLOCK)
+    return out, sums
+
+
+@torch.library.custom_op("matchkernel::first_gradient", mutates_args=())
+def first_gradient(dy: Tensor, w: Tensor, x: Tensor, first: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """Sums of dz (x) t of the first layer (see first_layer) by group: partial sums (groups, programs, 32, 16).
+
+    Args:
+        dy: (B, D, N, N) gradient of the second convolution's output.
+        w: (D, 9 * 32) its weight.
+        x: (B, 1, N, N) patches.
+        first: (32, 16) weight of the first convolution.
+        scale: (groups, 32) of the first BatchNorm.
+        shift: (groups, 32).
+    """
+    dy = dy.contiguous(memory_format=torch.channels_last)
+    D, N, groups = dy.shape[1], dy.shape[-1], len(scale)
+    count = x.numel() // groups
+    out = x.new_empty(groups, triton.cdiv(count, BLOCK), CHANNELS, WIDTH, dtype=torch.float32)
+    scale, shift = scale.contiguous(), shift.contiguous()
+    _first_gradient_kernel[out.shape[1], groups](dy, w, x, first, scale, shift, out, count, N, D, min(STEP, D), BLOCK)
+    return out
 
 
 @torch.library.custom_op("matchkernel::weight_products", mutates_args=())
@@ -112,10 +238,10 @@ def weight_products(x: Tensor, gradient: Tensor) -> Tensor:
     By row of the weight, input column from -1 to 2 and output column 0 or 1 of a pair.
     """
     x, gradient = (t.contiguous(memory_format=torch.channels_last) for t in (x, gradient))
-    count = x.numel() // (2 * x.shape[1])
+    (C, N), D, count = x.shape[1:3], gradient.shape[1], x.numel() // (2 * x.shape[1])
     out = x.new_empty(_products_shape(x, gradient), dtype=torch.float32)
-    tiles, C, D = triton.cdiv(count, PAIRS), x.shape[1], gradient.shape[1]
-    _weight_kernel[(len(out),)](x, gradient, out, count, tiles, x.shape[-1], C, D, PAIRS, num_warps=8)
+    tiles = triton.cdiv(count, PAIRS)
+    _weight_kernel[(len(out),)](x, gradient, out, count, tiles, N, C, D, PAIRS, num_warps=8)
     return out
 
 
@@ -125,38 +251,29 @@ def weight_gradient(x: Tensor, gradient: Tensor) -> Tensor:
     return (products[:, :3, :, 0] + products[:, 1:, :, 1]).permute(3, 2, 0, 1)
 
 
-def _convolution(x: Tensor, w: Tensor, stride: int, groups: int, *, has_sums: bool) -> tuple[Tensor, Tensor]:
-    x = x.contiguous(memory_format=torch.channels_last)
-    (B, C, N, _), D = x.shape, w.shape[1]
-    n = (N - 1) // stride + 1
-    count = B // groups * n * n
-    tiles = triton.cdiv(count, BLOCK)
-    y = x.new_empty(B, n, n, D)
-    sums = x.new_empty((groups, tiles, 2, D) if has_sums else (1,), dtype=torch.float32)
-    _convolution_kernel[tiles, groups](x, w, y, sums, count, N, n, stride, C, D, min(STEP, C), BLOCK, has_sums)
-    return y.permute(0, 3, 1, 2), sums
-
-
 def _products_shape(x: Tensor, gradient: Tensor) -> tuple[int, ...]:
     programs = min(PROGRAMS, triton.cdiv(x.numel() // (2 * x.shape[1]), PAIRS))
     return programs, 3, 4, x.shape[1], 2, gradient.shape[1]
 
 
-def _output_like(x: Tensor, w: Tensor, stride: int) -> Tensor:
-    n = (x.shape[-1] - 1) // stride + 1
-    return x.new_empty(x.shape[0], n, n, w.shape[1]).permute(0, 3, 1, 2)
-
-
-@convolution.register_fake
-def _(x: Tensor, w: Tensor, stride: int) -> Tensor:
-    return _output_like(x, w, stride)
-
-
 @convolution_with_sums.register_fake
 def _(x: Tensor, w: Tensor, stride: int, groups: int) -> tuple[Tensor, Tensor]:
-    y = _output_like(x, w, stride)
-    tiles = triton.cdiv(y.numel() // (groups * w.shape[1]), BLOCK)
-    return y, x.new_empty(groups, tiles, 2, w.shape[1], dtype=torch.float32)
+    B, n, D = x.shape[0], (x.shape[-1] - 1) // stride + 1, len(w)
+    tiles = triton.cdiv(B // groups * n * n, BLOCK)
+    return x.new_empty(B, n, n, D).permute(0, 3, 1, 2), x.new_empty(groups, tiles, 2, D, dtype=torch.float32)
+
+
+@strided_gradient.register_fake
+def _(dy: Tensor, w: Tensor, y: Tensor, scale: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+    groups, tiles = len(scale), triton.cdiv(dy.numel() // (dy.shape[1] * len(scale)), BLOCK)
+    out = torch.empty_like(y, memory_format=torch.channels_last)
+    return out, y.new_empty(groups, 4 * tiles, 2, y.shape[1], dtype=torch.float32)
+
+
+@first_gradient.register_fake
+def _(dy: Tensor, w: Tensor, x: Tensor, first: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    groups = len(scale)
+    return x.new_empty(groups, triton.cdiv(x.numel() // groups, BLOCK), CHANNELS, WIDTH, dtype=torch.float32)
 
 
 @weight_products.register_fake

@@ -3,8 +3,8 @@
 The first convolution has one input channel: nine multiplications per output. Libraries run it slowly, and the
 BatchNorm after it reads and writes 32 channels several times. But the mean and variance of a linear function of nine
 pixels follow from the mean and covariance of the pixels, which are 9 + 81 numbers. So there is one small kernel for
-the moments of the nine "taps" t, one that writes relu(scale (w . t) + shift), and in the backward pass one that reads
-the gradient once and sums dz (x) t, from which the gradient of w follows.
+the moments of the nine "taps" t, and one that writes relu(scale (w . t) + shift). The gradient of w follows from sums
+of dz (x) t, which are computed with the gradient of the second convolution (see convolution_kernels).
 
 Every tap vector has a constant 1 as its tenth entry, so that the products include sums and counts.
 """
@@ -19,7 +19,7 @@ PROGRAMS, BLOCK = 264, 256  # two programs for each multiprocessor of an H100 or
 
 
 @triton.jit
-def _taps(x, pixel, count, N: tl.constexpr):  # type: ignore[no-untyped-def]
+def taps(x, pixel, count, N: tl.constexpr):  # type: ignore[no-untyped-def]
     """(BLOCK, 16) neighbours of pixels, and 1; zeros beyond the patch and beyond `count`."""
     k = tl.arange(0, 16)
     dy, dx = k // 3 - 1, k % 3 - 1
@@ -37,7 +37,7 @@ def _moments_kernel(x, out, count, tiles, N: tl.constexpr, BLOCK: tl.constexpr):
     k = tl.arange(0, 16)
     total = tl.zeros((16, 16), tl.float32)
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        t = _taps(x + group * count, tile * BLOCK + tl.arange(0, BLOCK), count, N)
+        t = taps(x + group * count, tile * BLOCK + tl.arange(0, BLOCK), count, N)
         total += tl.dot(tl.trans(t), t)
     place = (group * tl.num_programs(0) + tl.program_id(0)) * 256
     tl.store(out + place + k[:, None] * 16 + k[None, :], total)
@@ -48,29 +48,11 @@ def _apply_kernel(x, w, scale, shift, out, count, N: tl.constexpr, BLOCK: tl.con
     group = tl.program_id(1)
     c, k = tl.arange(0, 32), tl.arange(0, 16)
     pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    t = _taps(x + group * count, pixel, count, N)
+    t = taps(x + group * count, pixel, count, N)
     weight = tl.load(w + c[None, :] * 16 + k[:, None])
     y = tl.dot(t, weight) * tl.load(scale + group * 32 + c)[None, :] + tl.load(shift + group * 32 + c)[None, :]
     place = (group * count + pixel)[:, None].to(tl.int64) * 32 + c[None, :]
     tl.store(out + place, tl.maximum(y, 0.0).to(out.dtype.element_ty), mask=(pixel < count)[:, None])
-
-
-@triton.jit
-def _gradient_kernel(x, w, scale, shift, gradient, out, count, tiles, N: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    group = tl.program_id(1)
-    c, k = tl.arange(0, 32), tl.arange(0, 16)
-    weight = tl.load(w + c[None, :] * 16 + k[:, None])
-    s, b = tl.load(scale + group * 32 + c)[None, :], tl.load(shift + group * 32 + c)[None, :]
-    total = tl.zeros((32, 16), tl.float32)
-    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        pixel = tile * BLOCK + tl.arange(0, BLOCK)
-        t = _taps(x + group * count, pixel, count, N)
-        place = (group * count + pixel)[:, None].to(tl.int64) * 32 + c[None, :]
-        dy = tl.load(gradient + place, mask=(pixel < count)[:, None], other=0.0)
-        dz = tl.where(tl.dot(t, weight) * s + b > 0, dy, 0.0).to(x.dtype.element_ty)
-        total += tl.dot(tl.trans(dz), t)
-    place = (group * tl.num_programs(0) + tl.program_id(0)) * 512
-    tl.store(out + place + c[:, None] * 16 + k[None, :], total)
 
 
 @torch.library.custom_op("matchkernel::tap_moments", mutates_args=())
@@ -92,22 +74,8 @@ def first_layer_apply(x: Tensor, w: Tensor, scale: Tensor, shift: Tensor) -> Ten
     groups, N = scale.shape[0], x.shape[-1]
     count = x.numel() // groups
     out = x.new_empty(x.shape[0], N, N, CHANNELS)
-    scale, shift = scale.contiguous(), shift.contiguous()
-    _apply_kernel[triton.cdiv(count, BLOCK), groups](x, w, scale, shift, out, count, N, BLOCK)
+    _apply_kernel[triton.cdiv(count, BLOCK), groups](x, w, scale.contiguous(), shift.contiguous(), out, count, N, BLOCK)
     return out.permute(0, 3, 1, 2)
-
-
-@torch.library.custom_op("matchkernel::first_layer_gradient", mutates_args=())
-def first_layer_gradient(x: Tensor, w: Tensor, scale: Tensor, shift: Tensor, gradient: Tensor) -> Tensor:
-    """Sums of dz (x) t, dz the gradient before ReLU: partial sums (groups, programs, 32, 16)."""
-    groups = scale.shape[0]
-    count = x.numel() // groups
-    tiles = triton.cdiv(count, BLOCK)
-    out = x.new_empty(groups, min(PROGRAMS, tiles), CHANNELS, WIDTH, dtype=torch.float32)
-    scale, shift = scale.contiguous(), shift.contiguous()
-    gradient = gradient.contiguous(memory_format=torch.channels_last)
-    _gradient_kernel[out.shape[1], groups](x, w, scale, shift, gradient, out, count, tiles, x.shape[-1], BLOCK)
-    return out
 
 
 @tap_moments.register_fake
@@ -122,42 +90,25 @@ def _(x: Tensor, w: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     return x.new_empty(x.shape[0], N, N, CHANNELS).permute(0, 3, 1, 2)
 
 
-@first_layer_gradient.register_fake
-def _(x: Tensor, w: Tensor, scale: Tensor, shift: Tensor, gradient: Tensor) -> Tensor:
-    programs = min(PROGRAMS, triton.cdiv(x.numel() // scale.shape[0], BLOCK))
-    return x.new_empty(scale.shape[0], programs, CHANNELS, WIDTH, dtype=torch.float32)
+def mean_and_variance(moments: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    """Of w . t, (groups, 32) each, from the mean of t (x) t (groups, 16, 16) and w (32, 9)."""
+    first, second = moments[:, ONE, :TAPS], moments[:, :TAPS, :TAPS]
+    mean = first @ w.t()
+    return mean, (torch.einsum("ck,gkl,cl->gc", w, second, w) - mean.square()).clamp_min(0)
 
 
-class FirstLayer(torch.autograd.Function):
-    """relu(batch_norm(conv(x, weight))) by group, and the statistics; see the module's docstring."""
+def weight_gradient(products: Tensor, moments: Tensor, w: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    """Mean of scale (dz - S1 - z S2) t, with z = scale (w . t - mean), S1 = mean dz, S2 = mean dz z: (groups, 32, 9).
 
-    @staticmethod
-    def forward(ctx, x: Tensor, weight: Tensor, groups: int, eps: float) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[no-untyped-def]
-        """x (B, 1, N, N) contiguous, weight (32, 1, 3, 3) -> (B, 32, N, N), mean and variance (groups, 32)."""
-        count = x.numel() // groups
-        moments = tap_moments(x, groups).sum(1) / count
-        w16 = weight.flatten(1).to(x.dtype)  # as autocast rounds it
-        w = w16.float()
-        first, second = moments[:, ONE, :TAPS], moments[:, :TAPS, :TAPS]
-        mean = first @ w.t()
-        variance = (torch.einsum("ck,gkl,cl->gc", w, second, w) - mean.square()).clamp_min(0)
-        scale = torch.rsqrt(variance + eps)
-        shift = -mean * scale
-        padded = torch.nn.functional.pad(w16, (0, WIDTH - TAPS))
-        ctx.save_for_backward(x, padded, scale, shift, mean, moments)
-        ctx.mark_non_differentiable(mean, variance)
-        return first_layer_apply(x, padded, scale, shift), mean, variance
-
-    @staticmethod
-    def backward(ctx, gradient: Tensor, *_: Tensor) -> tuple[None, Tensor, None, None]:  # type: ignore[no-untyped-def]
-        """dw = sum scale (dz - S1 / n - y S2 / n) t, with y = scale (w . t) + shift, S1 = sum dz, S2 = sum dz y."""
-        x, padded, scale, shift, mean, moments = ctx.saved_tensors
-        count = x.numel() // len(scale)
-        w = padded[:, :TAPS].float()
-        sums = first_layer_gradient(x, padded, scale, shift, gradient).sum(1) / count
-        dz_t, s1 = sums[:, :, :TAPS], sums[:, :, ONE]
-        first, second = moments[:, ONE, :TAPS], moments[:, :TAPS, :TAPS]
-        s2 = scale * ((w * dz_t).sum(-1) - mean * s1)
-        y_t = scale[..., None] * (w @ second - mean[..., None] * first[:, None])
-        dw = scale[..., None] * (dz_t - s1[..., None] * first[:, None] - s2[..., None] * y_t)
-        return None, (dw.sum(0) * count).view(-1, 1, 3, 3), None, None
+    Args:
+        products: (groups, 32, 16) mean of dz (x) t, dz the gradient before ReLU.
+        moments: (groups, 16, 16) mean of t (x) t.
+        w: (32, 9).
+        mean: (groups, 32) of w . t.
+        scale: (groups, 32).
+    """
+    dz_t, s1 = products[:, :, :TAPS], products[:, :, ONE]
+    first, second = moments[:, ONE, :TAPS], moments[:, :TAPS, :TAPS]
+    s2 = scale * ((w * dz_t).sum(-1) - mean * s1)
+    z_t = scale[..., None] * (w @ second - mean[..., None] * first[:, None])
+    return scale[..., None] * (dz_t - s1[..., None] * first[:, None] - s2[..., None] * z_t)

@@ -2,7 +2,7 @@
 
 import importlib.util
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -25,6 +25,8 @@ def prepare_for_training(model: Descriptor, *, groups: int, fuse: bool = False) 
     """
     group_statistics(model, groups)
     if fuse:
+        from matchkernel.training.fused_layers import FusedLayers  # needs triton
+
         for backbone in model.backbones:
             assert isinstance(backbone, Backbone)
             backbone.layers = FusedLayers(*backbone.layers)
@@ -41,9 +43,12 @@ def is_half_precision(precision: str, device: torch.device) -> bool:
 
 
 def can_fuse(config: DescriptorConfig, device: torch.device, *, is_half: bool) -> bool:
-    """Whether fused layers can run here: the first is written for the paper's first convolution."""
-    is_papers = config.convolutions[0] == (1, 32, 1)
-    return is_papers and device.type == "cuda" and is_half and importlib.util.find_spec("triton") is not None
+    """Whether the fused layers can run here: on a GPU, in bfloat16, for convolutions like the paper's."""
+    if device.type != "cuda" or not is_half or importlib.util.find_spec("triton") is None:
+        return False
+    from matchkernel.training.fused_layers import have_kernels
+
+    return have_kernels(config)
 
 
 @contextmanager
@@ -57,37 +62,6 @@ def torch_settings(device: torch.device) -> Iterator[None]:
             yield
         finally:
             cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = before
-
-
-class FusedLayers(nn.Sequential):
-    """The layers of a backbone; in training each convolution with its BatchNorm and ReLU is computed as one."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The map Phi of normalised patches."""
-        if not self.training:
-            for layer in self:
-                x = layer(x)
-            return x
-        from matchkernel.training.convolution_kernels import fits  # needs triton, as the other two
-        from matchkernel.training.first_layer import FirstLayer
-        from matchkernel.training.later_layers import LaterLayer
-
-        x = x.to(torch.bfloat16).contiguous()
-        for number in range(0, len(self), 3):
-            convolution, norm = self[number], self[number + 1]
-            assert isinstance(convolution, nn.Conv2d)
-            assert isinstance(norm, GroupedBatchNorm2d)
-            weight = convolution.weight
-            if number == 0:
-                x, mean, variance = FirstLayer.apply(x, weight, norm.groups, norm.eps)  # type: ignore[no-untyped-call]
-            elif fits(*weight.shape[:2]):
-                given = x, weight, convolution.stride[0], norm.groups, norm.eps
-                x, mean, variance = LaterLayer.apply(*given)  # type: ignore[no-untyped-call]
-            else:
-                x = self[number + 2](norm(convolution(x)))
-                continue
-            norm.track(mean, variance, x.numel() // (norm.groups * len(weight)))
-        return x
 
 
 class _Grouped(nn.modules.batchnorm._BatchNorm):
@@ -119,24 +93,32 @@ class _Grouped(nn.modules.batchnorm._BatchNorm):
         dims = [1, *range(3, values.ndim)]
         variance, mean = torch.var_mean(values, dims, correction=0, keepdim=True)
         count = values.numel() // (self.groups * values.shape[2])
-        self.track(mean.flatten(1), variance.flatten(1), count)
+        track([self], [mean.flatten(1)], [variance.flatten(1)], [count])
         normalized = (values - mean) * torch.rsqrt(variance + self.eps)
         return normalized.to(x.dtype).flatten(0, 1)
-
-    @torch.no_grad()
-    def track(self, means: Tensor, variances: Tensor, count: int) -> None:
-        """Move the running statistics towards those of each part (groups, C) in turn; variances become unbiased."""
-        assert self.momentum is not None
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        self._count()
-        for mean, variance in zip(means, variances, strict=True):
-            self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
-            self.running_var.lerp_((variance * (count / (count - 1))).to(self.running_var.dtype), self.momentum)
 
     def _count(self) -> None:
         assert self.num_batches_tracked is not None
         self.num_batches_tracked.add_(self.groups)
+
+
+@torch.no_grad()
+def track(
+    norms: Sequence[_Grouped], means: Sequence[Tensor], variances: Sequence[Tensor], counts: Sequence[int]
+) -> None:
+    """Move the running statistics of every norm towards those of each part (groups, C) in turn.
+
+    Variances, of so many numbers each, become unbiased.
+    """
+    momentum, groups = norms[0].momentum, norms[0].groups
+    assert momentum is not None
+    running = [norm.get_buffer(name) for name in ("running_mean", "running_var") for norm in norms]
+    unbiased = [variance * (n / (n - 1)) for variance, n in zip(variances, counts, strict=True)]
+    for group in range(groups):
+        found = [values[group] for values in (*means, *unbiased)]
+        torch._foreach_lerp_(running, [new.to(old.dtype) for new, old in zip(found, running, strict=True)], momentum)
+    for norm in norms:
+        norm._count()
 
 
 class GroupedBatchNorm1d(_Grouped, nn.BatchNorm1d):

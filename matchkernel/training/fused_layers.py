@@ -1,0 +1,116 @@
+"""A network in training on a GPU, convolution by convolution with BatchNorm and ReLU: half the passes over memory."""
+
+import torch
+from torch import Tensor, nn
+
+from matchkernel.runtime.config import DescriptorConfig
+from matchkernel.training import first_layer
+from matchkernel.training.convolution_kernels import (
+    NARROW,
+    convolution_with_sums,
+    first_gradient,
+    fits,
+    strided_gradient,
+    weight_gradient,
+)
+from matchkernel.training.first_layer import CHANNELS, TAPS, WIDTH
+from matchkernel.training.network import GroupedBatchNorm2d, track
+from matchkernel.training.norm_kernels import norm_relu, norm_relu_gradient, norm_relu_sums
+
+
+def have_kernels(config: DescriptorConfig) -> bool:
+    """Whether the kernels are written for these convolutions, as for the paper's."""
+    first, *later = config.convolutions
+    return first == (1, CHANNELS, 1) and later[0][2] == 1 and all(fits(C, D) for C, D, _ in later)
+
+
+class FusedLayers(nn.Sequential):
+    """The layers of a backbone; in training all are computed by `_Convolutions`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The map Phi of normalised patches."""
+        if not self.training:
+            for layer in self:
+                x = layer(x)
+            return x
+        convolutions = [layer for layer in self if isinstance(layer, nn.Conv2d)]
+        norms = [layer for layer in self if isinstance(layer, GroupedBatchNorm2d)]
+        x, weights = x.to(torch.bfloat16).contiguous(), [layer.weight for layer in convolutions]
+        strides = tuple(layer.stride[0] for layer in convolutions)
+        phi, *statistics = _Convolutions.apply(x, strides, norms[0].groups, norms[0].eps, *weights)  # type: ignore[no-untyped-call]
+        sides = [x.shape[-1]]
+        for stride in strides:
+            sides.append((sides[-1] - 1) // stride + 1)
+        counts = [len(x) // norms[0].groups * side**2 for side in sides[1:]]
+        track(norms, statistics[::2], statistics[1::2], counts)
+        return phi
+
+
+class _Convolutions(torch.autograd.Function):
+    """relu(batch_norm(conv(x, weight, padding=1))) for each weight in turn, by group.
+
+    BatchNorm is z = scale y + shift. Backward, with dz the gradient before ReLU and means over a group, the gradient
+    before BatchNorm is dy = scale (dz - mean dz - z mean(dz z)).
+    """
+
+    @staticmethod
+    def forward(ctx, x: Tensor, strides: tuple[int, ...], groups: int, eps: float, *weights: Tensor):  # type: ignore[no-untyped-def]
+        """x (B, 1, N, N), weights (D, C, 3, 3) -> (B, D, n, n), then mean and variance (groups, D) of each layer."""
+        kernels = [weight.to(x.dtype).permute(0, 2, 3, 1).reshape(len(weight), -1) for weight in weights]
+        moments = first_layer.tap_moments(x, groups).sum(1) / (x.numel() // groups)
+        first = nn.functional.pad(kernels[0], (0, WIDTH - TAPS))
+        mean, variance = first_layer.mean_and_variance(moments, kernels[0].float())
+        statistics = [mean, variance]
+        scale = torch.rsqrt(variance + eps)
+        shift = -mean * scale
+        a = first_layer.first_layer_apply(x, first, scale, shift)
+        saved = [x, first, moments, mean, scale, shift]
+        for kernel, stride in zip(kernels[1:], strides[1:], strict=True):
+            y, sums = convolution_with_sums(a, kernel, stride, groups)
+            mean, square = (sums.sum(1) / (y.numel() // (groups * len(kernel)))).unbind(1)
+            variance = (square - mean.square()).clamp_min(0)
+            scale = torch.rsqrt(variance + eps)
+            shift = -mean * scale
+            saved += [a, kernel, y, scale, shift]
+            statistics += [mean, variance]
+            a = norm_relu(y, scale, shift)
+        ctx.save_for_backward(*saved)
+        ctx.strides = strides
+        ctx.mark_non_differentiable(*statistics)
+        return a, *statistics
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor, *_: Tensor):  # type: ignore[no-untyped-def]
+        """Of the weights."""
+        x, first, moments, first_mean, first_scale, first_shift, *saved = ctx.saved_tensors
+        layers = [saved[k : k + 5] for k in range(0, len(saved), 5)]
+        found: list[Tensor] = []
+        dz = gradient.contiguous(memory_format=torch.channels_last)
+        sums = norm_relu_sums(dz, *layers[-1][2:])
+        for number in reversed(range(len(layers))):
+            (a, kernel, y, scale, shift), stride = layers[number], ctx.strides[number + 1]
+            dy = norm_relu_gradient(dz, y, scale, shift, sums.sum(1) / (y.numel() // scale.numel()))
+            is_narrow = stride == 1 and max(a.shape[1], y.shape[1]) <= NARROW
+            dx, dw = _library_gradients(dy, a, kernel, stride, [number > 0 and stride == 1, not is_narrow])
+            found.insert(0, weight_gradient(a, dy) if is_narrow else dw.float())
+            if number and stride == 1:
+                dz, sums = dx, norm_relu_sums(dx, *layers[number - 1][2:])
+            elif number:
+                dz, sums = strided_gradient(dy, kernel, *layers[number - 1][2:])
+        products = first_gradient(dy, layers[0][1], x, first, first_scale, first_shift).sum(1)
+        count = x.numel() // len(first_scale)
+        w = first[:, :TAPS].float()
+        dw = first_layer.weight_gradient(products / count, moments, w, first_mean, first_scale).sum(0) * count
+        return None, None, None, None, dw.view(-1, 1, 3, 3), *found
+
+
+def _library_gradients(dy: Tensor, a: Tensor, kernel: Tensor, stride: int, wanted: list[bool]) -> list[Tensor]:
+    """Of the input and of the weight, as wanted."""
+    if not any(wanted):
+        return [dy, dy]
+    weight = kernel.view(len(kernel), 3, 3, -1).permute(0, 3, 1, 2)
+    steps, ones, none = [stride] * 2, [1, 1], [0, 0]
+    found = torch.ops.aten.convolution_backward(
+        dy, a, weight, None, steps, ones, ones, False, none, 1, [*wanted, False]
+    )
+    return list(found[:2])
