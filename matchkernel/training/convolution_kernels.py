@@ -1,6 +1,6 @@
 """3 x 3 convolutions of few channels on a GPU, each with what BatchNorm needs from the same pass over memory.
 
-Weights are (D, 9 C): output channels, taps row by row, input channels. Maps are channels last in memory.
+Weights are (9 C, D): taps row by row, input channels, output channels. Maps are channels last in memory.
 """
 
 import torch
@@ -35,9 +35,8 @@ def _convolved(  # type: ignore[no-untyped-def]
     D: tl.constexpr,
     STEP: tl.constexpr,
     BLOCK: tl.constexpr,
-    TURNED: tl.constexpr,
 ):
-    """(BLOCK, D) outputs at pixels of a group; TURNED: the input's gradient of a convolution with weight (C, 9 D)."""
+    """(BLOCK, D) outputs at pixels of a group."""
     exists = pixel < count
     row, column = (pixel // n) % n * STRIDE, (pixel % n) * STRIDE
     k, d = tl.arange(0, STEP)[:, None], tl.arange(0, D)[None, :]
@@ -52,11 +51,7 @@ def _convolved(  # type: ignore[no-untyped-def]
         inside = exists & (row + dy >= 1) & (row + dy <= N) & (column + dx >= 1) & (column + dx <= N)
         place = (corner + (dy * N + dx) * C + part * STEP)[:, None] + tl.arange(0, STEP)[None, :]
         a = tl.load(x + place, mask=inside[:, None], other=0.0)
-        if TURNED:
-            b = tl.load(w + (8 - tap) * D + (part * STEP + k) * (9 * D) + d)
-        else:
-            b = tl.load(w + tap * C + part * STEP + k + d * (9 * C))
-        total = tl.dot(a, b, total)
+        total = tl.dot(a, tl.load(w + (t * STEP + k) * D + d), total)
     return total
 
 
@@ -77,7 +72,7 @@ def _convolution_kernel(  # type: ignore[no-untyped-def]
 ):
     group, tile = tl.program_id(1), tl.program_id(0)
     r, d = tl.arange(0, BLOCK), tl.arange(0, D)
-    total = _convolved(x, w, group, tile * BLOCK + r, count, N, n, STRIDE, C, D, STEP, BLOCK, False)
+    total = _convolved(x, w, group, tile * BLOCK + r, count, N, n, STRIDE, C, D, STEP, BLOCK)
     rounded = total.to(y.dtype.element_ty)
     y += (group.to(tl.int64) * count + tile * BLOCK) * D
     tl.store(y + r[:, None] * D + d[None, :], rounded, mask=(tile * BLOCK + r < count)[:, None])
@@ -88,61 +83,13 @@ def _convolution_kernel(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _strided_gradient_kernel(  # type: ignore[no-untyped-def]
-    dy,
-    w,
-    y,
-    scale,
-    shift,
-    out,
-    sums,
-    count,
-    n: tl.constexpr,
-    C: tl.constexpr,
-    D: tl.constexpr,
-    STEP: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Input pixels of odd row and column get four taps, of odd row or column two, others one: each kind apart."""
-    group, tile = tl.program_id(1), tl.program_id(0)
-    kind = 3 - tl.program_id(2)
-    odd_row, odd_column = kind // 2, kind % 2
-    r, k, c = tl.arange(0, BLOCK), tl.arange(0, STEP), tl.arange(0, C)
-    pixel = tile * BLOCK + r
-    exists = pixel < count
-    row, column = (pixel // n) % n, pixel % n
-    dy += (group.to(tl.int64) * count + tile * BLOCK) * D
-    total = tl.zeros((BLOCK, C), tl.float32)
-    parts: tl.constexpr = D // STEP
-    for t in tl.range(0, (1 + odd_row) * (1 + odd_column) * parts, num_stages=3):
-        part, below, right = t % parts, t // parts // (1 + odd_column), t // parts % (1 + odd_column)
-        tap = 3 * (1 + odd_row * (1 - 2 * below)) + 1 + odd_column * (1 - 2 * right)
-        inside = exists & (row + below < n) & (column + right < n)
-        place = (r + below * n + right)[:, None] * D + part * STEP + k[None, :]
-        a = tl.load(dy + place, mask=inside[:, None], other=0.0)
-        b = tl.load(w + (part * STEP + k)[:, None] * (9 * C) + tap * C + c[None, :])
-        total = tl.dot(a, b, total)
-    first = tile * BLOCK // n  # row of the output, from which offsets fit 32 bits
-    base = (group.to(tl.int64) * count + first * n) * (4 * C)
-    place = base + ((2 * (pixel // n - first) + odd_row) * (2 * n) + 2 * column + odd_column)[:, None] * C + c[None, :]
-    s, b = tl.load(scale + group * C + c)[None, :], tl.load(shift + group * C + c)[None, :]
-    z = tl.load(y + place, mask=exists[:, None], other=0.0).to(tl.float32) * s + b
-    rounded = tl.where(z > 0, total, 0.0).to(out.dtype.element_ty)
-    tl.store(out + place, rounded, mask=exists[:, None])
-    dz = rounded.to(tl.float32)
-    sums += ((group * tl.num_programs(0) + tile) * 4 + kind) * (2 * C)
-    tl.store(sums + c, tl.sum(dz, 0))
-    tl.store(sums + C + c, tl.sum(dz * z, 0))
-
-
-@triton.jit
 def _first_gradient_kernel(  # type: ignore[no-untyped-def]
     dy, w, x, first, scale, shift, out, count, N: tl.constexpr, D: tl.constexpr, STEP: tl.constexpr, BLOCK: tl.constexpr
 ):
     """dz (x) t of the first layer, dz the gradient before its ReLU, which is not written to memory."""
     group, tile = tl.program_id(1), tl.program_id(0)
     pixel, c, k = tile * BLOCK + tl.arange(0, BLOCK), tl.arange(0, 32), tl.arange(0, 16)
-    da = _convolved(dy, w, group, pixel, count, N, N, 1, D, 32, STEP, BLOCK, True)
+    da = _convolved(dy, w, group, pixel, count, N, N, 1, D, 32, STEP, BLOCK)
     t = taps(x + group.to(tl.int64) * count, pixel, count, N)
     s, b = tl.load(scale + group * 32 + c)[None, :], tl.load(shift + group * 32 + c)[None, :]
     z = tl.dot(t, tl.load(first + c[None, :] * 16 + k[:, None])) * s + b
@@ -160,8 +107,8 @@ def _weight_kernel(  # type: ignore[no-untyped-def]
     above = tl.zeros((4 * C, 2 * D), tl.float32)
     beside = tl.zeros((4 * C, 2 * D), tl.float32)
     below = tl.zeros((4 * C, 2 * D), tl.float32)
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), num_stages=3):
-        pair = tile * PAIRS + tl.arange(0, PAIRS)
+    for turn in tl.range(tl.program_id(0), tiles, tl.num_programs(0), num_stages=3):
+        pair = (tiles - 1 - turn) * PAIRS + tl.arange(0, PAIRS)  # from the end, which was written last
         exists = (pair < count)[:, None]
         row = (pair // (N // 2) % N)[:, None]
         column = (pair % (N // 2) * 2 - 1)[:, None] + (k // C)[None, :]
@@ -186,28 +133,12 @@ def convolution_with_sums(x: Tensor, w: Tensor, stride: int, groups: int) -> tup
     The sums are partial sums (groups, programs, 2, D).
     """
     x = x.contiguous(memory_format=torch.channels_last)
-    (B, C, N, _), D, n = x.shape, len(w), (x.shape[-1] - 1) // stride + 1
+    (B, C, N, _), D, n = x.shape, w.shape[1], (x.shape[-1] - 1) // stride + 1
     count = B // groups * n * n
     tiles = triton.cdiv(count, BLOCK)
     y, sums = x.new_empty(B, n, n, D), x.new_empty(groups, tiles, 2, D, dtype=torch.float32)
     _convolution_kernel[tiles, groups](x, w, y, sums, count, N, n, stride, C, D, min(STEP, C), BLOCK)
     return y.permute(0, 3, 1, 2), sums
-
-
-@torch.library.custom_op("matchkernel::strided_gradient", mutates_args=())
-def strided_gradient(dy: Tensor, w: Tensor, y: Tensor, scale: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-    """From the gradient dy (B, D, n, n) of a convolution of stride 2 of relu(scale y + shift) to dz, that before ReLU.
-
-    Also sums of dz and of dz z, z = scale y + shift, by group: partial sums (groups, programs, 2, C).
-    """
-    dy, y = (t.contiguous(memory_format=torch.channels_last) for t in (dy, y))
-    (D, n), C, groups = dy.shape[1:3], y.shape[1], len(scale)
-    count = dy.numel() // (D * groups)
-    tiles = triton.cdiv(count, BLOCK)
-    out, sums = torch.empty_like(y), y.new_empty(groups, 4 * tiles, 2, C, dtype=torch.float32)
-    scale, shift = scale.contiguous(), shift.contiguous()
-    _strided_gradient_kernel[tiles, groups, 4](dy, w, y, scale, shift, out, sums, count, n, C, D, min(STEP, D), BLOCK)
-    return out, sums
 
 
 @torch.library.custom_op("matchkernel::first_gradient", mutates_args=())
@@ -216,7 +147,7 @@ def first_gradient(dy: Tensor, w: Tensor, x: Tensor, first: Tensor, scale: Tenso
 
     Args:
         dy: (B, D, N, N) gradient of the second convolution's output.
-        w: (D, 9 * 32) its weight.
+        w: (9 D, 32) its weight, turned by 180 degrees, output channels before input channels.
         x: (B, 1, N, N) patches.
         first: (32, 16) weight of the first convolution.
         scale: (groups, 32) of the first BatchNorm.
@@ -258,16 +189,9 @@ def _products_shape(x: Tensor, gradient: Tensor) -> tuple[int, ...]:
 
 @convolution_with_sums.register_fake
 def _(x: Tensor, w: Tensor, stride: int, groups: int) -> tuple[Tensor, Tensor]:
-    B, n, D = x.shape[0], (x.shape[-1] - 1) // stride + 1, len(w)
+    B, n, D = x.shape[0], (x.shape[-1] - 1) // stride + 1, w.shape[1]
     tiles = triton.cdiv(B // groups * n * n, BLOCK)
     return x.new_empty(B, n, n, D).permute(0, 3, 1, 2), x.new_empty(groups, tiles, 2, D, dtype=torch.float32)
-
-
-@strided_gradient.register_fake
-def _(dy: Tensor, w: Tensor, y: Tensor, scale: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-    groups, tiles = len(scale), triton.cdiv(dy.numel() // (dy.shape[1] * len(scale)), BLOCK)
-    out = torch.empty_like(y, memory_format=torch.channels_last)
-    return out, y.new_empty(groups, 4 * tiles, 2, y.shape[1], dtype=torch.float32)
 
 
 @first_gradient.register_fake

@@ -47,7 +47,8 @@ def _moments_kernel(x, out, count, tiles, N: tl.constexpr, BLOCK: tl.constexpr):
 def _apply_kernel(x, w, scale, shift, out, count, N: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     group = tl.program_id(1)
     c, k = tl.arange(0, 32), tl.arange(0, 16)
-    pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    # From the end: the convolution after it begins with what was written last, which may be in the cache.
+    pixel = (tl.num_programs(0) - 1 - tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
     t = taps(x + group * count, pixel, count, N)
     weight = tl.load(w + c[None, :] * 16 + k[:, None])
     y = tl.dot(t, weight) * tl.load(scale + group * 32 + c)[None, :] + tl.load(shift + group * 32 + c)[None, :]

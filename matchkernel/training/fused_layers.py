@@ -1,8 +1,9 @@
-"""A network in training on a GPU, convolution by convolution with BatchNorm and ReLU: half the passes over memory."""
+"""A descriptor in training on a GPU: each convolution with its BatchNorm and ReLU, and the head, by kernels of ours."""
 
 import torch
 from torch import Tensor, nn
 
+from matchkernel.model.encoding import SpatialEncoding
 from matchkernel.runtime.config import DescriptorConfig
 from matchkernel.training import first_layer
 from matchkernel.training.convolution_kernels import (
@@ -10,10 +11,10 @@ from matchkernel.training.convolution_kernels import (
     convolution_with_sums,
     first_gradient,
     fits,
-    strided_gradient,
     weight_gradient,
 )
 from matchkernel.training.first_layer import CHANNELS, TAPS, WIDTH
+from matchkernel.training.head_kernels import Encode
 from matchkernel.training.network import GroupedBatchNorm2d, track
 from matchkernel.training.norm_kernels import norm_relu, norm_relu_gradient, norm_relu_sums
 
@@ -46,6 +47,22 @@ class FusedLayers(nn.Sequential):
         return phi
 
 
+class FusedEncoding(nn.Module):
+    """A position encoding that in training takes maps of bfloat16; its result is float32 all the same."""
+
+    takes_half = True
+
+    def __init__(self, encoding: SpatialEncoding) -> None:
+        super().__init__()
+        self.encoding = encoding
+
+    def forward(self, phi: Tensor) -> Tensor:
+        """See SpatialEncoding."""
+        if not self.training or phi.dtype != torch.bfloat16:
+            return self.encoding(phi)
+        return Encode.apply(phi, self.encoding.F * (64 / self.encoding.n**2))  # type: ignore[no-untyped-call]
+
+
 class _Convolutions(torch.autograd.Function):
     """relu(batch_norm(conv(x, weight, padding=1))) for each weight in turn, by group.
 
@@ -56,22 +73,23 @@ class _Convolutions(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, strides: tuple[int, ...], groups: int, eps: float, *weights: Tensor):  # type: ignore[no-untyped-def]
         """x (B, 1, N, N), weights (D, C, 3, 3) -> (B, D, n, n), then mean and variance (groups, D) of each layer."""
-        kernels = [weight.to(x.dtype).permute(0, 2, 3, 1).reshape(len(weight), -1) for weight in weights]
+        halves = [weight.to(x.dtype) for weight in weights]  # as autocast rounds them
         moments = first_layer.tap_moments(x, groups).sum(1) / (x.numel() // groups)
-        first = nn.functional.pad(kernels[0], (0, WIDTH - TAPS))
-        mean, variance = first_layer.mean_and_variance(moments, kernels[0].float())
+        w = halves[0].flatten(1)
+        first = nn.functional.pad(w, (0, WIDTH - TAPS))
+        mean, variance = first_layer.mean_and_variance(moments, w.float())
         statistics = [mean, variance]
         scale = torch.rsqrt(variance + eps)
         shift = -mean * scale
         a = first_layer.first_layer_apply(x, first, scale, shift)
         saved = [x, first, moments, mean, scale, shift]
-        for kernel, stride in zip(kernels[1:], strides[1:], strict=True):
-            y, sums = convolution_with_sums(a, kernel, stride, groups)
-            mean, square = (sums.sum(1) / (y.numel() // (groups * len(kernel)))).unbind(1)
+        for w, stride in zip(halves[1:], strides[1:], strict=True):
+            y, sums = convolution_with_sums(a, _taps_first(w), stride, groups)
+            mean, square = (sums.sum(1) / (y.numel() // (groups * len(w)))).unbind(1)
             variance = (square - mean.square()).clamp_min(0)
             scale = torch.rsqrt(variance + eps)
             shift = -mean * scale
-            saved += [a, kernel, y, scale, shift]
+            saved += [a, w, y, scale, shift]
             statistics += [mean, variance]
             a = norm_relu(y, scale, shift)
         ctx.save_for_backward(*saved)
@@ -85,32 +103,27 @@ class _Convolutions(torch.autograd.Function):
         x, first, moments, first_mean, first_scale, first_shift, *saved = ctx.saved_tensors
         layers = [saved[k : k + 5] for k in range(0, len(saved), 5)]
         found: list[Tensor] = []
-        dz = gradient.contiguous(memory_format=torch.channels_last)
-        sums = norm_relu_sums(dz, *layers[-1][2:])
+        da = gradient.contiguous(memory_format=torch.channels_last)
+        sums = norm_relu_sums(da, *layers[-1][2:])
         for number in reversed(range(len(layers))):
-            (a, kernel, y, scale, shift), stride = layers[number], ctx.strides[number + 1]
-            dy = norm_relu_gradient(dz, y, scale, shift, sums.sum(1) / (y.numel() // scale.numel()))
+            (a, w, y, scale, shift), stride = layers[number], ctx.strides[number + 1]
+            dy = norm_relu_gradient(da, y, scale, shift, sums.sum(1) / (y.numel() // scale.numel()))
             is_narrow = stride == 1 and max(a.shape[1], y.shape[1]) <= NARROW
-            dx, dw = _library_gradients(dy, a, kernel, stride, [number > 0 and stride == 1, not is_narrow])
+            if number or not is_narrow:
+                steps, ones, wanted = [stride] * 2, [1, 1], [number > 0, not is_narrow, False]
+                backward = torch.ops.aten.convolution_backward
+                da, dw, _none = backward(dy, a, w, None, steps, ones, ones, False, [0, 0], 1, wanted)
             found.insert(0, weight_gradient(a, dy) if is_narrow else dw.float())
-            if number and stride == 1:
-                dz, sums = dx, norm_relu_sums(dx, *layers[number - 1][2:])
-            elif number:
-                dz, sums = strided_gradient(dy, kernel, *layers[number - 1][2:])
-        products = first_gradient(dy, layers[0][1], x, first, first_scale, first_shift).sum(1)
+            if number:
+                sums = norm_relu_sums(da, *layers[number - 1][2:])
+        turned = _taps_first(w.flip(2, 3).transpose(0, 1))
+        products = first_gradient(dy, turned, x, first, first_scale, first_shift).sum(1)
         count = x.numel() // len(first_scale)
         w = first[:, :TAPS].float()
         dw = first_layer.weight_gradient(products / count, moments, w, first_mean, first_scale).sum(0) * count
         return None, None, None, None, dw.view(-1, 1, 3, 3), *found
 
 
-def _library_gradients(dy: Tensor, a: Tensor, kernel: Tensor, stride: int, wanted: list[bool]) -> list[Tensor]:
-    """Of the input and of the weight, as wanted."""
-    if not any(wanted):
-        return [dy, dy]
-    weight = kernel.view(len(kernel), 3, 3, -1).permute(0, 3, 1, 2)
-    steps, ones, none = [stride] * 2, [1, 1], [0, 0]
-    found = torch.ops.aten.convolution_backward(
-        dy, a, weight, None, steps, ones, ones, False, none, 1, [*wanted, False]
-    )
-    return list(found[:2])
+def _taps_first(w: Tensor) -> Tensor:
+    """(D, C, 3, 3) -> (9 C, D)."""
+    return w.permute(2, 3, 1, 0).reshape(-1, len(w)).contiguous()

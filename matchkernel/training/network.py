@@ -11,6 +11,7 @@ from torch.nn import functional as nnf
 
 from matchkernel.model.backbone import Backbone
 from matchkernel.model.descriptors import Descriptor
+from matchkernel.model.encoding import SpatialEncoding
 from matchkernel.model.precision import has_bfloat16, widened
 from matchkernel.runtime.config import DescriptorConfig
 
@@ -21,15 +22,18 @@ def prepare_for_training(model: Descriptor, *, groups: int, fuse: bool = False) 
     Args:
         model: the descriptor, on its device.
         groups: number of parts of a batch with separate BatchNorm statistics: 2 for anchors and positives.
-        fuse: run each convolution with its BatchNorm and ReLU by kernels of our own (GPU, bfloat16).
+        fuse: run convolutions with their BatchNorms and ReLUs, and encodings, by kernels of our own (GPU, bfloat16).
     """
     group_statistics(model, groups)
     if fuse:
-        from matchkernel.training.fused_layers import FusedLayers  # needs triton
+        from matchkernel.training.fused_layers import FusedEncoding, FusedLayers  # needs triton
 
         for backbone in model.backbones:
             assert isinstance(backbone, Backbone)
             backbone.layers = FusedLayers(*backbone.layers)
+        for k, aggregation in enumerate(model.aggregations):
+            if isinstance(aggregation, SpatialEncoding) and not aggregation.unit_norm:
+                model.aggregations[k] = FusedEncoding(aggregation)
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     model.train()
 
@@ -81,7 +85,7 @@ class _Grouped(nn.modules.batchnorm._BatchNorm):
             return self._by_formula(x)
         assert self.momentum is not None
         parts = x.chunk(self.groups)
-        self._count()
+        self.get_buffer("num_batches_tracked").add_(self.groups)
         means, variances = self.running_mean, self.running_var
         return torch.cat(
             [nnf.batch_norm(p, means, variances, None, None, True, self.momentum, self.eps) for p in parts]
@@ -96,10 +100,6 @@ class _Grouped(nn.modules.batchnorm._BatchNorm):
         track([self], [mean.flatten(1)], [variance.flatten(1)], [count])
         normalized = (values - mean) * torch.rsqrt(variance + self.eps)
         return normalized.to(x.dtype).flatten(0, 1)
-
-    def _count(self) -> None:
-        assert self.num_batches_tracked is not None
-        self.num_batches_tracked.add_(self.groups)
 
 
 @torch.no_grad()
@@ -117,8 +117,7 @@ def track(
     for group in range(groups):
         found = [values[group] for values in (*means, *unbiased)]
         torch._foreach_lerp_(running, [new.to(old.dtype) for new, old in zip(found, running, strict=True)], momentum)
-    for norm in norms:
-        norm._count()
+    torch._foreach_add_([norm.get_buffer("num_batches_tracked") for norm in norms], groups)
 
 
 class GroupedBatchNorm1d(_Grouped, nn.BatchNorm1d):

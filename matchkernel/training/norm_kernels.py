@@ -14,7 +14,7 @@ PROGRAMS, BLOCK = 264, 4096  # two programs for each multiprocessor of an H100 o
 
 @triton.jit
 def _apply_kernel(y, scale, shift, out, rows, C: tl.constexpr, ROWS: tl.constexpr):  # type: ignore[no-untyped-def]
-    group, first = tl.program_id(1), tl.program_id(0) * ROWS
+    group, first = tl.program_id(1), (tl.num_programs(0) - 1 - tl.program_id(0)) * ROWS  # from the end: see below
     c, r = tl.arange(0, C), tl.arange(0, ROWS)
     s, b = tl.load(scale + group * C + c)[None, :], tl.load(shift + group * C + c)[None, :]
     place = (group.to(tl.int64) * rows + first) * C + r[:, None] * C + c[None, :]
@@ -30,7 +30,7 @@ def _sums_kernel(gradient, y, scale, shift, out, rows, tiles, C: tl.constexpr, R
     s, b = tl.load(scale + group * C + c)[None, :], tl.load(shift + group * C + c)[None, :]
     plain, weighted = tl.zeros((ROWS, C), tl.float32), tl.zeros((ROWS, C), tl.float32)
     for turn in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        first = (tiles - 1 - turn) * ROWS  # backwards: the end was written last and may still be in the cache
+        first = (tiles - 1 - turn) * ROWS  # from the end, which was written last and may be in the cache
         place = (group.to(tl.int64) * rows + first) * C + r[:, None] * C + c[None, :]
         exists = (first + r < rows)[:, None]
         z = tl.load(y + place, mask=exists, other=0.0).to(tl.float32) * s + b

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import chain
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from matchkernel.model.descriptors import Descriptor
 from matchkernel.training.augment import augmented
@@ -56,10 +56,12 @@ class Update:
         self.source, self.teacher, self.is_half, self.is_captured = source, teacher, is_half, is_captured
         self.device, self.size = monitor.device, config.model.patch_size
         self.drawn: Callable[[], Tensor] = self._drawn
-        self.networks: list[Callable[[Tensor], list[Tensor]]] = [
+        self.networks: list[Callable[[Tensor, Tensor | None], list[Tensor]]] = [
             partial(self._aggregated, k) for k in range(len(model.backbones))
         ]
         self.streams = [torch.cuda.Stream(self.device) for _ in self.networks] if is_captured else []
+        # Networks then go on as far as their shares of the rows.
+        self.are_apart = bool(self.streams) and is_half and isinstance(model.projection, nn.Linear)
         self.loss_of: Callable[[list[Tensor], Tensor | None], Tensor] = self._loss
         self.apply: Callable[[Sequence[Tensor], Tensor], None] = self._apply
         self.graph: torch.cuda.CUDAGraph | None = None
@@ -117,28 +119,41 @@ class Update:
         return augmented(source, index, warps, drawn, self.size, self.config.augmentation)
 
     def _all_aggregated(self, patches: Tensor) -> list[Tensor]:
-        """The aggregated maps of all networks; on a GPU convolutions of one run beside BatchNorms of the other."""
+        """The aggregated maps of all networks, or their shares of the rows; on a GPU they run side by side."""
+        M = self.model.projection.get_parameter("weight").chunk(len(self.networks), 1) if self.are_apart else None
         if not self.streams:
-            return [part for network in self.networks for part in network(patches)]
+            return [part for network in self.networks for part in network(patches, None)]
         now, parts = torch.cuda.current_stream(self.device), []
         for stream in self.streams:
             stream.wait_stream(now)
-        for stream, network in zip(self.streams, self.networks, strict=True):
+        for stream, network, own in zip(self.streams, self.networks, M or [None] * len(self.networks), strict=True):
             with torch.cuda.stream(stream):
-                parts += network(patches)
+                parts += network(patches, own)
         for stream in self.streams:
             now.wait_stream(stream)
         return parts
 
-    def _aggregated(self, k: int, patches: Tensor) -> list[Tensor]:
+    def _aggregated(self, k: int, patches: Tensor, M: Tensor | None) -> list[Tensor]:
+        """The aggregated maps of network k; with its part of M, their product with it."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.is_half):
             phi = self.model.feature_map(k, patches)
         shared = len(self.model.aggregations) // len(self.networks)
         aggregations = list(self.model.aggregations)[k * shared : (k + 1) * shared]
-        return [aggregate(phi.float()) for aggregate in aggregations]  # float32 from here: it costs little
+        # Results are float32 from here: it costs little.
+        parts = [aggregate(phi if hasattr(aggregate, "takes_half") else phi.float()) for aggregate in aggregations]
+        if M is None:
+            return parts
+        from matchkernel.training.head_kernels import Product  # needs triton
+
+        return [Product.apply(torch.cat(parts, 1), M)]  # type: ignore[no-untyped-call]
 
     def _loss(self, parts: list[Tensor], taught: Tensor | None) -> Tensor:
-        rows = self.model.project(parts)
+        if self.are_apart:
+            assert isinstance(self.model.projection, nn.Linear)
+            m = self.model.projection.bias
+            rows = self.model.output_norm(sum(parts) if m is None else sum(parts, m))
+        else:
+            rows = self.model.project(parts)
         anchors, positives = (self.team.gathered(part) for part in rows.chunk(2))
         if taught is None:
             return pair_loss(anchors, positives, self.config.loss)

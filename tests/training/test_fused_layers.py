@@ -16,11 +16,13 @@ CASES = [
     ([32, 32, 16], [1, 1, 2], 6, 12, 2, 2),
     ([32, 64, 16, 128], [1, 1, 2, 2], 3, 12, 1, 3),
 ]
+HEADS = [(3, 32, 4, 25), (2, 16, 9, 9), (2, 128, 12, 49)]  # B, C, n, P: points not in whole blocks, one column of 16
 SCRIPT = """
 import copy, json, sys
 import torch
 from torch import nn
 from matchkernel.training import convolution_kernels, first_layer, fused_layers, norm_kernels
+from matchkernel.training.head_kernels import Encode, Product
 from matchkernel.training.network import GroupedBatchNorm2d
 
 torch.set_num_threads(1)
@@ -59,23 +61,46 @@ def differences(channels, strides, B, N, groups, programs):
     }
 
 
+def of_head(B, C, n, P):
+    torch.manual_seed(B)
+    phi = torch.randn(B, C, n, n).contiguous(memory_format=torch.channels_last).requires_grad_()
+    F, M = torch.randn(n * n, P), torch.randn(7, C * P, requires_grad=True)
+    encoded = (phi.flatten(2) @ F).flatten(1)
+    expected = nn.functional.linear(encoded, M)
+    weight = torch.randn_like(expected)
+    wanted = torch.autograd.grad((expected * weight).sum(), (phi, M))
+
+    def rows(phi, M):
+        return Product.apply(Encode.apply(phi, F), M)
+
+    found = (torch.compile(rows, backend="aot_eager", fullgraph=True, dynamic=False) if COMPILED else rows)(phi, M)
+    own = torch.autograd.grad((found * weight).sum(), (phi, M))
+    pairs = [(found, expected), *zip(own, wanted, strict=True)]
+    return {"head": max((a - b).abs().max() / b.abs().max() for a, b in pairs)}
+
+
 COMPILED = sys.argv[2] == "compiled"
-results = [{name: float(value) for name, value in differences(*case).items()} for case in json.loads(sys.argv[1])]
-print(json.dumps(results))
+layers, heads = json.loads(sys.argv[1])
+results = [differences(*case) for case in layers] + [of_head(*case) for case in heads]
+print(json.dumps([{name: float(value) for name, value in found.items()} for found in results]))
 """
 
 
 @pytest.mark.parametrize("way", ["eager", "compiled"])
-def test_they_are_convolutions_batch_norms_and_relus(way):
+def test_they_are_convolutions_batch_norms_relus_and_the_head(way):
     """Outputs and statistics of order 1, gradients relative to the largest, all in float32.
 
     In one process: the interpreter must be chosen before triton is imported.
     """
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    command = [sys.executable, "-c", SCRIPT, json.dumps(CASES), way]
+    command = [sys.executable, "-c", SCRIPT, json.dumps([CASES, HEADS]), way]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    for case, found in zip(CASES, json.loads(done.stdout.splitlines()[-1]), strict=True):
+    results = json.loads(done.stdout.splitlines()[-1])
+    assert len(results) == len(CASES) + len(HEADS)
+    for case, found in zip(HEADS, results[len(CASES) :], strict=True):
+        assert found["head"] < 2e-5, case
+    for case, found in zip(CASES, results, strict=False):
         for name in ("output", "statistics", "gradient"):
             assert found[name] < 2e-5, (case, name, found)
         assert found["size of output"] > 1

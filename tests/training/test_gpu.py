@@ -87,6 +87,33 @@ def plain_gradients(layers, x):
     return {"map": y.detach(), **gradients, **{name: t for name, t in layers.named_buffers() if "running" in name}}
 
 
+def test_the_fused_head_is_that_of_float32():
+    from matchkernel.training.head_kernels import Encode, Product
+
+    torch.manual_seed(0)
+    for n, P in ((8, 25), (16, 9), (3, 49)):
+        phi = torch.randn(33, 128, n, n, device="cuda").relu().bfloat16().contiguous(memory_format=torch.channels_last)
+        F, M = torch.randn(n * n, P, device="cuda"), torch.randn(128, 128 * P, device="cuda").requires_grad_()
+        phi = phi.requires_grad_()
+        exact = (phi.double().flatten(2) @ F.double()).flatten(1)
+        gradient = torch.randn_like(exact)
+        wanted = torch.autograd.grad(exact, phi, gradient)[0].double()
+        encoded = Encode.apply(phi, F)
+        found = torch.autograd.grad(encoded, phi, gradient.float())[0].double()
+        assert (encoded.double() - exact).norm() / exact.norm() < 1e-5  # bfloat16 would be 2e-3, TF32 3e-4
+        assert (found - wanted).norm() / wanted.norm() < 3e-3  # it is bfloat16
+        rows, product = exact.float().requires_grad_(), exact @ M.double().t()
+        ours = Product.apply(rows, M)
+        both = torch.autograd.grad(ours, (rows, M), torch.ones_like(ours))
+        for value, expected in (
+            (ours, product),
+            (both[0], M.sum(0).expand_as(rows)),
+            (both[1], exact.sum(0).expand_as(M)),
+        ):
+            assert (value.double() - expected.double()).norm() / expected.double().norm() < 1e-3
+        assert not torch.backends.cuda.matmul.allow_tf32
+
+
 @pytest.mark.parametrize("variant", ["dual", "fc"])
 def test_the_captured_step_learns_what_the_plain_one_does(patch_set, tmp_path, variant):
     # At the preset's rate the loss of these few pairs leaps, and with it every difference of rounding.
