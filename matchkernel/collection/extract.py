@@ -311,6 +311,14 @@ class _Detected:
     note: str
 
 
+@dataclass(frozen=True)
+class _Described:
+    """Features of an image, to be written."""
+
+    detected: _Detected
+    features: Features
+
+
 class Extractor:
     """Extracts features of photos with an opened model, in one process."""
 
@@ -325,15 +333,19 @@ class Extractor:
         with one_thread_each() if is_on_cpu else nullcontext():
             threads = 1 if self.job.detector.has_networks else min(spare_threads(), len(photos))
             if is_on_cpu or self._describer.takes_one_core:
-                yield from in_threads(lambda photo: self._describe(self._detect(photo)), photos, threads)
-            else:  # a GPU describes one image at a time, while keypoints of the next images are detected
-                yield from map(self._describe, in_threads(self._detect, photos, threads))
+                yield from in_threads(lambda one: self._write(self._describe(self._detect(one))), photos, threads)
+            else:  # threads read and detect the next images, on a GPU one at a time; this one describes; threads write
+                described = map(self._describe, in_threads(self._detect, photos, threads))
+                yield from in_threads(self._write, described, threads)
 
     def _detect(self, photo: Photo) -> _Detected | Outcome:
         return _or_skip(photo, self._read_and_detect, photo)
 
-    def _describe(self, found: _Detected | Outcome) -> Outcome:
-        return found if isinstance(found, Outcome) else _or_skip(found.photo, self._describe_and_write, found)
+    def _describe(self, found: _Detected | Outcome) -> _Described | Outcome:
+        return found if isinstance(found, Outcome) else _or_skip(found.photo, self._described, found)
+
+    def _write(self, found: _Described | Outcome) -> Outcome:
+        return found if isinstance(found, Outcome) else _or_skip(found.detected.photo, self._written, found)
 
     def _read_and_detect(self, photo: Photo) -> _Detected | Outcome:
         """Detect keypoints, unless the photo has features already."""
@@ -355,11 +367,15 @@ class Extractor:
         keypoints = detect_in(gray, self._describer, self.job.detector, mask)
         return _Detected(photo, target, settings, gray, keypoints, note)
 
-    def _describe_and_write(self, found: _Detected) -> Outcome:
+    def _described(self, found: _Detected) -> _Described:
         features = describe_detection(found.gray, found.keypoints, self._describer, self.job.detector)
+        return _Described(found, replace(features, settings=found.settings))
+
+    def _written(self, found: _Described) -> Outcome:
+        detected, count = found.detected, len(found.features)
         with stage("write"):
-            save_features(replace(features, settings=found.settings), found.target)
-        return Outcome(found.photo.name, len(features), is_new=True, file=found.target.name, note=found.note)
+            save_features(found.features, detected.target)
+        return Outcome(detected.photo.name, count, is_new=True, file=detected.target.name, note=detected.note)
 
     def _load_known(self, target: Path, digest: str, name: str) -> Features | None:
         """Features that exist and are up to date; features made with other settings are refused."""

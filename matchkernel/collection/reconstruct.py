@@ -152,7 +152,8 @@ class _Job:
     def recorded(self) -> dict[str, Any]:
         """What determines the result, apart from photos and pairs, as JSON values."""
         settings = {name: value for name, value in dataclasses.asdict(self.settings).items() if name != "pairs"}
-        settings |= {"detector": self.settings.detector.settings(), "filter": str(self.settings.filter)}
+        detector = self.settings.detector.settings(self.describer.device)
+        settings |= {"detector": detector, "filter": str(self.settings.filter)}
         model = self.describer.name, self.describer.settings
         if self.settings.filter.kind == "context":
             settings[CONTEXT] = matcher_digests(self.settings.filter.weights, *model, self.context_before)

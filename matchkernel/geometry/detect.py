@@ -9,7 +9,15 @@ import numpy as np
 
 from matchkernel.errors import ArgumentError
 from matchkernel.geometry.conventions import MAGNIFICATION
-from matchkernel.geometry.dog import DENSITY, SIFT_PIXELS, SearchImage, dog_points, room_for, search_images
+from matchkernel.geometry.dog import (
+    DENSITY,
+    SIFT_PIXELS,
+    TORCH_DOG,
+    SearchImage,
+    dog_points,
+    room_for,
+    search_images,
+)
 from matchkernel.geometry.frames import Frames
 from matchkernel.geometry.orientation import dominant_angles
 from matchkernel.storage.extras import need, need_opencv
@@ -76,6 +84,8 @@ class Detector:
     # Larger images are halved for detection: only the very smallest keypoints are lost, and memory stays below 180
     # bytes per pixel of this number.
     most_pixels: int = setting(SIFT_PIXELS, low=1, high=10**9)
+    # What computes DoG; auto: torch on an NVIDIA GPU, OpenCV elsewhere.
+    dog: Literal["auto", "opencv", "torch"] = setting("auto")
 
     def __post_init__(self) -> None:
         for name in NETWORKS:
@@ -106,10 +116,14 @@ class Detector:
         """True if a network of kornia is used."""
         return any(getattr(self, name) is not None for name in NETWORKS)
 
-    def settings(self) -> dict[str, Any]:
-        """What is recorded with features; a weight file by its sha256. Files that cannot be used are refused here."""
-        dog = f"OpenCV {need_opencv().__version__} SIFT, precise upscale"
+    def settings(self, device: Any = None) -> dict[str, Any]:
+        """What is recorded with features that are detected with this device; a weight file by its sha256.
+
+        Files that cannot be used are refused here.
+        """
+        dog = TORCH_DOG if self._in_torch(device) else f"OpenCV {need_opencv().__version__} SIFT, precise upscale"
         found = {"detector": dog if self.keynet is None else "Key.Net", **asdict(self)}
+        del found["dog"]  # the name says it
         if not self._copy_density:  # as earlier versions, which searched every photo itself
             del found["density"]
         for name in (name for name in NETWORKS if found[name] is not None):
@@ -120,9 +134,20 @@ class Detector:
         return found
 
     def continuing(self, recorded: Mapping[str, Any]) -> "Detector":
-        """The detector that adds to features with these settings: if they record no density, photos had no copies."""
+        """The detector that adds to features with these settings: with what found their keypoints, OpenCV or torch.
+
+        If they record no density, photos had no copies.
+        """
+        name = str(recorded.get("detector", ""))
         is_before = "keypoints" in recorded and "density" not in recorded and self.density == DENSITY
-        return replace(self, density=0.0) if is_before else self
+        found = replace(self, density=0.0) if is_before else self
+        if self.dog == "auto" and name.startswith("OpenCV"):
+            return replace(found, dog="opencv")
+        return replace(found, dog="torch") if self.dog == "auto" and name == TORCH_DOG else found
+
+    def _in_torch(self, device: Any) -> bool:
+        """Whether torch finds the DoG keypoints."""
+        return self.dog == "torch" or (self.dog == "auto" and str(device).startswith("cuda"))
 
     @property
     def _copy_density(self) -> float:
@@ -135,7 +160,7 @@ class Detector:
         Args:
             gray: (H, W) uint8.
             mask: (H, W) uint8; only keypoints where it is not 0.
-            device: where networks run (default: CPU).
+            device: where networks run, and DoG if it is an NVIDIA GPU (default: CPU).
         """
         rows, shapes = self._find(gray, mask, device)
         angles = np.where(rows[:, 3] < 0, 0.0, np.deg2rad(rows[:, 3]))
@@ -172,10 +197,12 @@ class Detector:
     def _candidates(self, image: SearchImage, one: bool, device: Any) -> np.ndarray:
         """Rows of all keypoints of an image, in an order that does not depend on threads."""
         with room_for(image.gray.size):
-            if self.keynet is None:
-                rows = dog_points(image, self.contrast, self.edge)
-            else:
+            if self.keynet is not None:
                 rows = self._keynet_points(image.gray, image.mask, device)
+            elif self._in_torch(device):
+                rows = _device_dog().dog_points_on(image, self.contrast, self.edge, device or "cpu")
+            else:
+                rows = dog_points(image, self.contrast, self.edge)
         # Sorted by strength, then position, an image always gives the same list.
         rows = rows[np.lexsort((rows[:, 3], rows[:, 2], rows[:, 0], rows[:, 1], -rows[:, 4]))]
         if one:  # a position with several orientations stands once for each, one after the other
@@ -228,6 +255,14 @@ class Detector:
         rows[:, 3] = np.rad2deg(angles) % 360
         turns = Frames.turned_squares(centers, np.ones(len(angles)), angles).shapes
         return None if shapes is None else shapes @ turns
+
+
+def _device_dog() -> Any:
+    """The module of DoG in torch."""
+    need("torch", "torch", "DoG on a GPU")
+    from matchkernel.geometry import device_dog
+
+    return device_dog
 
 
 def _frame_networks() -> Any:

@@ -17,6 +17,7 @@ from matchkernel.storage.extras import need_opencv
 SIFT_PIXELS = 16_000_000
 DENSITY = 0.01  # keypoints per pixel of the first copy; photos have 0.003 to 0.015 at the default contrast
 SMALLEST = 25_000  # pixels of a copy: smaller ones were never scored
+TORCH_DOG = "SIFT's DoG, precise upscale, in torch"  # recorded with keypoints of device_dog.py
 LARGE = 800  # pixels of a photo for each keypoint of the budget, above which copies are searched
 
 

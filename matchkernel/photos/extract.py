@@ -391,7 +391,7 @@ def describe_frames(
 
 def recorded_settings(describer: Describer, detector: Detector) -> dict[str, Any]:
     """The settings that are stored with features."""
-    return {**detector.settings(), **describer.settings}
+    return {**detector.settings(describer.device), **describer.settings}
 
 
 def feature_facts(describer: Describer, detector: Detector, store: Store) -> dict[str, Any]:
