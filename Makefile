@@ -37,9 +37,10 @@ lint: .venv/dev  ## check style and types
 docs: .venv/dev  ## build the documentation site into out/site; a warning is an error
 	$(BIN)/python -m sphinx -q -W --keep-going -b html -c docs . out/site
 
-bench-gpu: .venv/dev  ## measure training and describing on a GPU
+bench-gpu: .venv/dev  ## measure training, describing and photos on a GPU
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/describe.py --gpu
+	$(BIN)/python benchmarks/gpu_photos.py
 
 bench: .venv/dev  ## measure speed and memory, write benchmarks/results/; BEFORE=CHECKOUT compares with another version instead
 ifdef BEFORE

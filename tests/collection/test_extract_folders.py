@@ -323,3 +323,38 @@ def test_names_that_are_one_file_on_a_disk_without_case_are_refused(tmp_path, mo
         extract_images(images, tmp_path / "out", open_describer("sift"))
     assert not (tmp_path / "out").exists()
     assert extract_images(images, tmp_path / "f.h5", open_describer("sift")).done == ["A.png", "a.png"]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_gpu_describes_between_threads_that_read_and_threads_that_write(broken, photos, tmp_path):
+    """The files and the outcomes are those of a CPU; here a CPU's engine only says that it is elsewhere."""
+    images, there, here = find_images([photos]), open_describer("tiny"), open_describer("tiny")
+    there.device, there.takes_one_core = "elsewhere", False
+    if broken:
+        (photos / "b.png").write_bytes(b"no photo")
+    found = [extract_images(images, tmp_path / name, one, DETECTOR) for name, one in (("a", there), ("b", here))]
+    assert found[0].done == found[1].done == ["a.jpg", *["b.png"] * (not broken), "day/a.jpg"]
+    assert list(found[0].skipped) == ["b.png"] * broken
+    for name in found[0].done:
+        files = [(tmp_path / folder / f"{name}.npz").read_bytes() for folder in "ab"]
+        assert files[0] == files[1]
+
+
+def test_features_begun_with_opencv_go_on_with_it_on_a_gpu(photos, sift, tmp_path):
+    images, gpu = find_images([photos]), open_describer("sift")
+    gpu.device = "cuda:0"  # for SIFT only the place of detection; without a GPU, torch would fail there
+    first = dict(list(images.items())[:1])
+    extract_images(first, tmp_path / "features", sift, DETECTOR)
+    report = extract_images(images, tmp_path / "features", gpu, DETECTOR)
+    assert len(report.done) == 2
+    assert not report.skipped
+
+
+def test_what_torch_began_goes_on_with_torch_and_nothing_is_mixed(photos, sift, tmp_path):
+    images, torch, opencv = find_images([photos]), tmp_path / "torch", tmp_path / "opencv"
+    extract_images(images, torch, sift, replace(DETECTOR, dog="torch"))
+    assert extract_images(images, torch, sift, DETECTOR).kept == list(images)
+    extract_images(images, opencv, sift, DETECTOR)
+    for out, other in ((torch, "opencv"), (opencv, "torch")):
+        with refuses(ArgumentError):
+            extract_images(images, out, sift, replace(DETECTOR, dog=other))
