@@ -13,6 +13,7 @@ import argparse
 import json
 import statistics
 import tempfile
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -25,11 +26,12 @@ from photo_parts import write_enlarged
 from timing import interleaved_medians, print_kernels, processor, run_command, versions, write_result
 
 from matchkernel.collection.extract import extract_images
+from matchkernel.geometry import device_dog
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.extract import Describer, open_describer
 from matchkernel.photos.pipeline import MatchSettings, match_images
 from matchkernel.storage.images import read_gray
-from matchkernel.storage.work import in_threads, spare_threads
+from matchkernel.storage.work import in_threads, recording, spare_threads
 
 MODELS = ("tiny", "small-wide", "light-wide", "dual", "rootsift")
 FOLDER_MODELS = ("rootsift", "tiny", "small-wide")
@@ -57,10 +59,19 @@ def main() -> None:
         "--pixels", type=int, nargs="+", default=list(SIZES), choices=list(SIZES), help="only these sizes"
     )
     parser.add_argument("--profile", action="store_true", help="also print the kernels of a detection")
+    parser.add_argument("--at-once", type=int, default=1, help="photos in detection on the GPU, of several threads")
     options = parser.parse_args()
+    if options.at_once > 1:  # is one photo enough to keep the GPU busy?
+        device_dog._one_photo = threading.BoundedSemaphore(options.at_once)
     name = torch.cuda.get_device_name() if options.device.startswith("cuda") else "no GPU"
     print(f"{name}, median of {options.repeats} turns; {processor()}; {versions()}", flush=True)
-    result: dict[str, Any] = {"device": name, "threads": spare_threads(), "opencv": cv2.__version__, "sizes": {}}
+    result: dict[str, Any] = {
+        "device": name,
+        "at_once": options.at_once,
+        "threads": spare_threads(),
+        "opencv": cv2.__version__,
+        "sizes": {},
+    }
     with tempfile.TemporaryDirectory() as place:
         for pixels, copies in zip(SIZES, options.copies, strict=True):
             if pixels not in options.pixels:
@@ -158,7 +169,7 @@ def pairs(photos: list[Path], keypoints: int, model: str, options: argparse.Name
 
 
 def folders(photo: Path, keypoints: int, models: list[str], device: str, copies: int) -> dict[str, Any]:
-    """Photos per second: of decoding alone, and of extracting, in the second of two runs."""
+    """Photos per second: of decoding alone, and of extracting, in the second of two runs, with its seconds by stage."""
     with tempfile.TemporaryDirectory() as place:
         paths = {f"{number:05}.jpg": Path(place) / "photos" / f"{number:05}.jpg" for number in range(copies)}
         (Path(place) / "photos").mkdir()
@@ -172,15 +183,18 @@ def folders(photo: Path, keypoints: int, models: list[str], device: str, copies:
             jobs = {
                 dog: partial(extracted, paths, Path(place), describer, Detector(keypoints, dog=dog)) for dog in DOGS
             }
-            row[model] = {dog: copies / seconds for dog, seconds in interleaved_medians(jobs, 1).items()}
+            row[model] = {dog: {"photos_per_second": copies / s} for dog, s in interleaved_medians(jobs, 1).items()}
+            for dog, job in jobs.items():
+                row[model][dog]["stages"] = job()
     show("folder, photos per second", row)
     return row
 
 
-def extracted(paths: dict[str, Path], place: Path, describer: Describer, detector: Detector) -> None:
-    """Extract the features of a folder into a new one."""
-    with tempfile.TemporaryDirectory(dir=place) as out:
+def extracted(paths: dict[str, Path], place: Path, describer: Describer, detector: Detector) -> dict[str, float]:
+    """Extract the features of a folder into a new one; seconds by stage, divided between those that run together."""
+    with tempfile.TemporaryDirectory(dir=place) as out, recording() as stages:
         extract_images(paths, out, describer, detector)
+    return stages.rounded()
 
 
 def show(title: str, rows: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ SMOOTH = (1, 4, 6, 4, 1)
 ARCTAN = (57.283627, -18.667446, 8.914001, -2.539725)  # of c, c^3, c^5, c^7, in degrees: OpenCV's
 TINY = 2.0**-52  # added to what OpenCV divides by
 UNIT = 2.0**-20  # votes are whole multiples of it: sums of whole numbers do not depend on the order of threads
-SAMPLES_AT_A_TIME = 2**22  # about 500 MB
+SAMPLES_AT_A_TIME = 2**23  # about 600 MB
 
 
 def orientations_on(levels: Tensor, places: Tensor, sigmas: Tensor) -> tuple[Tensor, Tensor]:
