@@ -84,8 +84,8 @@ class Detector:
     # Larger images are halved for detection: only the very smallest keypoints are lost, and memory stays below 180
     # bytes per pixel of this number.
     most_pixels: int = setting(SIFT_PIXELS, low=1, high=10**9)
-    # What computes DoG; auto: torch on an NVIDIA GPU, OpenCV elsewhere.
-    dog: Literal["auto", "opencv", "torch"] = setting("auto")
+    # What computes DoG; auto: torch on an NVIDIA GPU, OpenCV elsewhere. It becomes the default when a GPU has run it.
+    dog: Literal["opencv", "torch", "auto"] = setting("opencv")
 
     def __post_init__(self) -> None:
         for name in NETWORKS:
@@ -160,7 +160,7 @@ class Detector:
         Args:
             gray: (H, W) uint8.
             mask: (H, W) uint8; only keypoints where it is not 0.
-            device: where networks run, and DoG if it is an NVIDIA GPU (default: CPU).
+            device: where networks run, and DoG in torch (default: CPU).
         """
         rows, shapes = self._find(gray, mask, device)
         angles = np.where(rows[:, 3] < 0, 0.0, np.deg2rad(rows[:, 3]))

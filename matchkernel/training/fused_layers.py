@@ -14,8 +14,8 @@ from matchkernel.training.convolution_kernels import (
     weight_gradient,
 )
 from matchkernel.training.first_layer import CHANNELS, TAPS, WIDTH
+from matchkernel.training.grouped_norm import GroupedBatchNorm2d, track
 from matchkernel.training.head_kernels import Encode
-from matchkernel.training.network import GroupedBatchNorm2d, track
 from matchkernel.training.norm_kernels import norm_relu, norm_relu_gradient, norm_relu_sums
 
 

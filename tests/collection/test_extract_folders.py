@@ -343,9 +343,9 @@ def test_a_gpu_describes_between_threads_that_read_and_threads_that_write(broken
 def test_features_begun_with_opencv_go_on_with_it_on_a_gpu(photos, sift, tmp_path):
     images, gpu = find_images([photos]), open_describer("sift")
     gpu.device = "cuda:0"  # for SIFT only the place of detection; without a GPU, torch would fail there
-    first = dict(list(images.items())[:1])
-    extract_images(first, tmp_path / "features", sift, DETECTOR)
-    report = extract_images(images, tmp_path / "features", gpu, DETECTOR)
+    first, auto = dict(list(images.items())[:1]), replace(DETECTOR, dog="auto")
+    extract_images(first, tmp_path / "features", sift, auto)
+    report = extract_images(images, tmp_path / "features", gpu, auto)
     assert len(report.done) == 2
     assert not report.skipped
 
@@ -353,7 +353,7 @@ def test_features_begun_with_opencv_go_on_with_it_on_a_gpu(photos, sift, tmp_pat
 def test_what_torch_began_goes_on_with_torch_and_nothing_is_mixed(photos, sift, tmp_path):
     images, torch, opencv = find_images([photos]), tmp_path / "torch", tmp_path / "opencv"
     extract_images(images, torch, sift, replace(DETECTOR, dog="torch"))
-    assert extract_images(images, torch, sift, DETECTOR).kept == list(images)
+    assert extract_images(images, torch, sift, replace(DETECTOR, dog="auto")).kept == list(images)
     extract_images(images, opencv, sift, DETECTOR)
     for out, other in ((torch, "opencv"), (opencv, "torch")):
         with refuses(ArgumentError):

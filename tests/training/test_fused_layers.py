@@ -23,7 +23,7 @@ import torch
 from torch import nn
 from matchkernel.training import convolution_kernels, first_layer, fused_layers, norm_kernels
 from matchkernel.training.head_kernels import Encode, Product
-from matchkernel.training.network import GroupedBatchNorm2d
+from matchkernel.training.grouped_norm import GroupedBatchNorm2d
 
 torch.set_num_threads(1)
 torch.bfloat16 = torch.float32  # what the layers compute in

@@ -95,7 +95,7 @@ def read_photos(
     progress: Progress | None = None,
 ) -> dict[tuple[str, str], list[MatcherPhoto]]:
     """By scene and name, each photo and its warped copies; keypoints are detected in threads."""
-    detector = Detector(keypoints=config.keypoints, dog="opencv")
+    detector = Detector(keypoints=config.keypoints)
     tasks = [
         (scene, name, None if copy == 0 else [config.seed, number, copy])
         for number, (scene, name) in enumerate((scene, name) for scene in scenes for name in scene.scene.images)
