@@ -1,6 +1,7 @@
 """DoG in torch finds the keypoints of OpenCV's SIFT; here torch computes on a CPU."""
 
 import math
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -111,17 +112,20 @@ def test_the_radius_of_orientations_is_within_reach():
     assert math.log2(device_dog.FAR) < 31
 
 
+AUTO = Detector(dog="auto")
+
+
 def test_the_detector_takes_torch_on_a_gpu_or_if_told():
-    assert [Detector().settings(place)["detector"] for place in (None, "cpu", "cuda:0", torch.device("cuda"))] == [
+    assert [AUTO.settings(place)["detector"] for place in (None, "cpu", "cuda:0", torch.device("cuda"))] == [
         OPENCV,
         OPENCV,
         TORCH_DOG,
         TORCH_DOG,
     ]
-    assert Detector(dog="opencv").settings("cuda") == Detector().settings()
-    assert Detector(dog="torch").settings() == Detector().settings("cuda")
-    assert "dog" not in Detector().settings()
-    assert Detector(keynet=None, upright=True).settings("cuda")["detector"] == TORCH_DOG
+    assert Detector().settings("cuda") == AUTO.settings()
+    assert Detector(dog="torch").settings() == AUTO.settings("cuda")
+    assert "dog" not in AUTO.settings()
+    assert replace(AUTO, upright=True).settings("cuda")["detector"] == TORCH_DOG
 
 
 @pytest.mark.parametrize("options", [{}, {"upright": True}, {"orientations": "one"}, {"keypoints": 300}])
@@ -134,11 +138,10 @@ def test_the_budget_is_filled_with_the_same_keypoints(options):
 
 
 def test_features_are_continued_with_what_found_their_keypoints():
-    usual = Detector()
-    assert usual.continuing(usual.settings()).settings("cuda") == usual.settings()
-    assert usual.continuing(usual.settings("cuda")).settings("cpu") == usual.settings("cuda")
-    assert Detector(dog="torch").continuing(usual.settings()).dog == "torch"
-    assert usual.continuing({"detector": "Key.Net"}) == usual
+    assert AUTO.continuing(AUTO.settings()).settings("cuda") == AUTO.settings()
+    assert AUTO.continuing(AUTO.settings("cuda")).settings("cpu") == AUTO.settings("cuda")
+    assert Detector(dog="torch").continuing(AUTO.settings()).dog == "torch"
+    assert AUTO.continuing({"detector": "Key.Net"}) == AUTO
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
