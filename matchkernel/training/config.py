@@ -126,7 +126,7 @@ class StartSettings:
 
 @dataclass(frozen=True)
 class Loop:
-    """How the run is carried out. Only `precision` and `statistics` affect what is learned.
+    """How the run is carried out. `precision` and `statistics` affect what is learned, others at most its rounding.
 
     Attributes:
         precision: "bf16" (autocast; float32 on a CPU without bfloat16 arithmetic), "fp32", or "auto": bf16 on a GPU.

@@ -53,7 +53,8 @@ def _apply_kernel(x, w, scale, shift, out, count, N: tl.constexpr, BLOCK: tl.con
     weight = tl.load(w + c[None, :] * 16 + k[:, None])
     y = tl.dot(t, weight) * tl.load(scale + group * 32 + c)[None, :] + tl.load(shift + group * 32 + c)[None, :]
     place = (group * count + pixel)[:, None].to(tl.int64) * 32 + c[None, :]
-    tl.store(out + place, tl.maximum(y, 0.0).to(out.dtype.element_ty), mask=(pixel < count)[:, None])
+    a = tl.maximum(y, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    tl.store(out + place, a.to(out.dtype.element_ty), mask=(pixel < count)[:, None])
 
 
 @torch.library.custom_op("matchkernel::tap_moments", mutates_args=())
@@ -93,9 +94,11 @@ def _(x: Tensor, w: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
 
 def mean_and_variance(moments: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     """Of w . t, (groups, 32) each, from the mean of t (x) t (groups, 16, 16) and w (32, 9)."""
+    w, moments = w.double(), moments.double()  # which autocast does not round
     first, second = moments[:, ONE, :TAPS], moments[:, :TAPS, :TAPS]
     mean = first @ w.t()
-    return mean, (torch.einsum("ck,gkl,cl->gc", w, second, w) - mean.square()).clamp_min(0)
+    variance = torch.einsum("ck,gkl,cl->gc", w, second, w) - mean.square()
+    return mean.float(), variance.clamp_min(0).float()
 
 
 def weight_gradient(products: Tensor, moments: Tensor, w: Tensor, mean: Tensor, scale: Tensor) -> Tensor:

@@ -15,18 +15,23 @@ from matchkernel.training.convolution_kernels import (
 )
 from matchkernel.training.first_layer import CHANNELS, TAPS, WIDTH
 from matchkernel.training.grouped_norm import GroupedBatchNorm2d, track
-from matchkernel.training.head_kernels import Encode
+from matchkernel.training.head_kernels import MOST_CODES, Encode
 from matchkernel.training.norm_kernels import norm_relu, norm_relu_gradient, norm_relu_sums
 
 
 def have_kernels(config: DescriptorConfig) -> bool:
-    """Whether the kernels are written for these convolutions, as for the paper's."""
-    first, *later = config.convolutions
-    return first == (1, CHANNELS, 1) and later[0][2] == 1 and all(fits(C, D) for C, D, _ in later)
+    """Whether the kernels are written for the first two convolutions, as for the paper's."""
+    first, second = config.convolutions[:2]
+    return first == (1, CHANNELS, 1) and second[2] == 1 and fits(*second[:2])
+
+
+def can_encode(encoding: SpatialEncoding, channels: int) -> bool:
+    """Whether the kernels take an encoding of maps of so many channels."""
+    return not encoding.unit_norm and fits(channels, channels) and encoding.F.shape[1] <= MOST_CODES
 
 
 class FusedLayers(nn.Sequential):
-    """The layers of a backbone; in training all are computed by `_Convolutions`."""
+    """The layers of a backbone; in training they are computed by `_Convolutions`, as far as it takes their channels."""
 
     def forward(self, x: Tensor) -> Tensor:
         """The map Phi of normalised patches."""
@@ -35,7 +40,10 @@ class FusedLayers(nn.Sequential):
                 x = layer(x)
             return x
         convolutions = [layer for layer in self if isinstance(layer, nn.Conv2d)]
-        norms = [layer for layer in self if isinstance(layer, GroupedBatchNorm2d)]
+        takes = [fits(layer.out_channels, layer.out_channels) for layer in convolutions]
+        count = takes.index(False) if False in takes else len(takes)
+        convolutions, rest = convolutions[:count], list(self)[3 * count :]
+        norms = [layer for layer in self if isinstance(layer, GroupedBatchNorm2d)][:count]
         x, weights = x.to(torch.bfloat16).contiguous(), [layer.weight for layer in convolutions]
         strides = tuple(layer.stride[0] for layer in convolutions)
         phi, *statistics = _Convolutions.apply(x, strides, norms[0].groups, norms[0].eps, *weights)  # type: ignore[no-untyped-call]
@@ -44,6 +52,8 @@ class FusedLayers(nn.Sequential):
             sides.append((sides[-1] - 1) // stride + 1)
         counts = [len(x) // norms[0].groups * side**2 for side in sides[1:]]
         track(norms, statistics[::2], statistics[1::2], counts)
+        for layer in rest:
+            phi = layer(phi)
         return phi
 
 
@@ -108,7 +118,7 @@ class _Convolutions(torch.autograd.Function):
         for number in reversed(range(len(layers))):
             (a, w, y, scale, shift), stride = layers[number], ctx.strides[number + 1]
             dy = norm_relu_gradient(da, y, scale, shift, sums.sum(1) / (y.numel() // scale.numel()))
-            is_narrow = stride == 1 and max(a.shape[1], y.shape[1]) <= NARROW
+            is_narrow = stride == 1 and max(a.shape[1], y.shape[1]) <= NARROW and a.shape[-1] % 2 == 0
             if number or not is_narrow:
                 steps, ones, wanted = [stride] * 2, [1, 1], [number > 0, not is_narrow, False]
                 backward = torch.ops.aten.convolution_backward

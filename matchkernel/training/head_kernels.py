@@ -3,7 +3,7 @@
 A number of float32 is the sum of two of bfloat16, high and low, up to 2^-17 of it. So products of Phi, which has eight
 bits, with both halves of F are those of float32, and run on the fast units. Phi is read once, as it lies in memory.
 
-Products with M are computed in TF32, which rounds numbers to eleven bits, a quarter of what rounded Phi before.
+Products with M are computed in TF32, which rounds numbers to eleven bits: Phi has eight.
 """
 
 import torch
@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 POINTS_AT_A_TIME = 64
+MOST_CODES = 64  # position values per channel, beyond which a block does not fit every GPU: s up to 3
 
 
 @triton.jit

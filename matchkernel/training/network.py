@@ -25,13 +25,13 @@ def prepare_for_training(model: Descriptor, *, groups: int, fuse: bool = False) 
     """
     group_statistics(model, groups)
     if fuse:
-        from matchkernel.training.fused_layers import FusedEncoding, FusedLayers  # needs triton
+        from matchkernel.training.fused_layers import FusedEncoding, FusedLayers, can_encode  # needs triton
 
         for backbone in model.backbones:
             assert isinstance(backbone, Backbone)
             backbone.layers = FusedLayers(*backbone.layers)
         for k, aggregation in enumerate(model.aggregations):
-            if isinstance(aggregation, SpatialEncoding) and not aggregation.unit_norm:
+            if isinstance(aggregation, SpatialEncoding) and can_encode(aggregation, model.config.d):
                 model.aggregations[k] = FusedEncoding(aggregation)
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     model.train()

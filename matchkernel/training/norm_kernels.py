@@ -20,7 +20,8 @@ def _apply_kernel(y, scale, shift, out, rows, C: tl.constexpr, ROWS: tl.constexp
     place = (group.to(tl.int64) * rows + first) * C + r[:, None] * C + c[None, :]
     exists = (first + r < rows)[:, None]
     z = tl.load(y + place, mask=exists, other=0.0).to(tl.float32) * s + b
-    tl.store(out + place, tl.maximum(z, 0.0).to(out.dtype.element_ty), mask=exists)
+    a = tl.maximum(z, 0.0, propagate_nan=tl.PropagateNan.ALL)  # a loss that is not finite has to be seen
+    tl.store(out + place, a.to(out.dtype.element_ty), mask=exists)
 
 
 @triton.jit

@@ -15,6 +15,8 @@ CASES = [
     ([32, 32, 64, 64], [1, 2, 1, 2], 4, 16, 2, 264),
     ([32, 32, 16], [1, 1, 2], 6, 12, 2, 2),
     ([32, 64, 16, 128], [1, 1, 2, 2], 3, 12, 1, 3),
+    ([32, 32, 16, 32], [1, 2, 2, 1], 4, 12, 2, 4),  # a narrow layer of an odd side
+    ([32, 16, 48, 32], [1, 1, 2, 1], 4, 8, 2, 264),  # channels from which on plain layers follow
 ]
 HEADS = [(3, 32, 4, 25), (2, 16, 9, 9), (2, 128, 12, 49)]  # B, C, n, P: points not in whole blocks, one column of 16
 SCRIPT = """
@@ -106,3 +108,21 @@ def test_they_are_convolutions_batch_norms_relus_and_the_head(way):
         assert found["size of output"] > 1
         assert found["size of gradients"] > 0.01
         assert found["shape"] == 1
+
+
+def test_statistics_of_the_first_layer_are_not_rounded_by_autocast():
+    import torch
+
+    from matchkernel.training.first_layer import mean_and_variance
+
+    taps = torch.cat([torch.randn(2, 500, 9) + 1, torch.ones(2, 500, 1), torch.zeros(2, 500, 6)], 2)
+    w = torch.randn(32, 9)
+    moments = taps.transpose(1, 2) @ taps / 500
+    y = taps[:, :, :9].double() @ w.double().t()
+    exact = mean_and_variance(moments, w)
+    assert (exact[0] - y.mean(1)).abs().max() < 1e-5
+    assert (exact[1] / y.var(1, correction=0) - 1).abs().max() < 1e-4
+    with torch.autocast("cpu", torch.bfloat16):
+        mean, variance = mean_and_variance(moments, w)
+    assert torch.equal(mean, exact[0])
+    assert torch.equal(variance, exact[1])
