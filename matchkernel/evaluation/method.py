@@ -91,7 +91,8 @@ class PhotoMethod:
     # (H, W) or (H, W, 3) uint8 pixels and the image's name -> features; features of two images -> matches, filtered.
     extract: Callable[[np.ndarray, str], Features] = field(repr=False)
     match: Callable[[Features, Features], Matches] = field(default=match_nearest, repr=False)
-    trained_on: frozenset[str] = frozenset()  # names of the scenes that our weights learned from
+    trained_on: frozenset[str] = frozenset()  # names of the scenes that its weights learned from
+    warnings: tuple[str, ...] = ()  # repeated in its results
 
 
 def descriptor_files(folder: Path, *, bits: bool = False, name: str | None = None) -> Method:

@@ -21,11 +21,11 @@ from matchkernel.model.describe import describe
 from matchkernel.model.engines.choose import open_engine
 from matchkernel.model.weights import load
 from matchkernel.runtime.config import TORCH, DescriptorConfig
-from matchkernel.runtime.weights import available, listed_names
+from matchkernel.runtime.weights import Card, available, listed_names
 from matchkernel.storage.work import Progress
 
-UNKNOWN = "the training set of these weights is not known; it may include this test set"
-UNKNOWN_FROM = "they learned from {}, whose training set is not known; it may include this test set"
+UNKNOWN = "the training set of these weights is not known; it may include what is scored here"
+UNKNOWN_FROM = "they learned from {}, whose training set is not known; it may include what is scored here"
 WITH_FILE: dict[str, Callable[[Path], Method]] = {
     **{f"mkd-{name}": partial(mkd_published, name) for name in MKD_SETS},
     "tfeat": partial(network, "tfeat", "TFeat"),
@@ -203,11 +203,14 @@ def _model_method(
         return describe(patches, model, resize=True, engine=runner, progress=progress)
 
     own = str(weights) if str(weights) in available() else configuration
-    warnings = [UNKNOWN] * (not card.set_names and not train_set) + [UNKNOWN_FROM.format(card.unknown_from)] * bool(
-        card.unknown_from
-    )
-    method = Method(name or own, "l2", facts, compute, warnings=tuple(warnings))
+    method = Method(name or own, "l2", facts, compute, warnings=unknown_sets(card, train_set))
     return method.that_learned_from(card.seen_sets, listed_names(train_set))
+
+
+def unknown_sets(card: Card, train_set: str | None = None) -> tuple[str, ...]:
+    """Warnings that weights may have learned from what they are scored on; `train_set` is what is known beside it."""
+    unknown = [UNKNOWN] * (not card.set_names and not train_set)
+    return (*unknown, *[UNKNOWN_FROM.format(card.unknown_from)] * bool(card.unknown_from))
 
 
 def _agreed(given: str | None, recorded: str | None, source: str) -> str | None:

@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import refuses, wait_until, write_sequence
+from made_baselines import FILES
 
 from matchkernel.errors import ArgumentError, FileError, WeightsError
+from matchkernel.evaluation.methods import UNKNOWN, UNKNOWN_FROM
 from matchkernel.evaluation.photos import evaluate
 from matchkernel.evaluation.photos.evaluate import Protocol, evaluate_photos
 from matchkernel.evaluation.photos.methods import MethodSpec
@@ -73,6 +75,18 @@ def test_scores_on_training_scenes_are_said_to_be_too_good(scene, tmp_path):
     save(load("tiny"), file, {"trained_on": "planes, other"})
     found = evaluate_photos([scene], [MethodSpec(text, Detector(50), "none") for text in (str(file), "tiny")], ONCE)
     assert [len(result["warnings"]) for result in found] == [1, 0]
+
+
+def test_scores_of_weights_whose_training_sets_are_not_all_known_say_so(scene, tmp_path, baseline_weights):
+    """As those of patch sets do: without a card, after an unknown teacher, and of a baseline's file."""
+    cards = {"bare": {}, "student": {"trained_on": "other", "unknown_from": "elder"}, "known": {"trained_on": "other"}}
+    for name, card in cards.items():
+        save(load("tiny"), tmp_path / f"{name}.safetensors", card)
+    texts = [*(str(tmp_path / f"{name}.safetensors") for name in cards), f"tfeat:{baseline_weights / FILES['tfeat']}"]
+    specs = [MethodSpec(text, Detector(5 + k), "none") for k, text in enumerate(texts)]  # equal ones are scored once
+    found = evaluate_photos([scene], specs, ONCE)
+    assert [result["warnings"] for result in found] == [[UNKNOWN], [UNKNOWN_FROM.format("elder")], [], [UNKNOWN]]
+    assert not any(result["trained_on"] for result in found)
 
 
 def test_several_orders_of_the_matches_are_averaged(scene):

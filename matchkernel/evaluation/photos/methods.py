@@ -10,7 +10,7 @@ import numpy as np
 
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.evaluation.method import PhotoMethod
-from matchkernel.evaluation.methods import baseline
+from matchkernel.evaluation.methods import baseline, unknown_sets
 from matchkernel.geometry.detect import Detector
 from matchkernel.geometry.frames import SAMPLER, Frames, extract_patches
 from matchkernel.photos.context import find_matcher
@@ -109,16 +109,17 @@ def _with_matching(method: PhotoMethod, spec: MethodSpec) -> PhotoMethod:
 
 def _at_keypoints(kind: str, name: str, spec: MethodSpec) -> PhotoMethod:
     """A descriptor at the keypoints of our detector: of our own, untrained, OpenCV's SIFT or a baseline."""
-    learned = frozenset[str]()
+    learned, warnings = frozenset[str](), tuple[str, ...]()
     if kind and kind != UNTRAINED:
-        describer: Describer = BaselineDescriber(kind, Path(name))
+        describer: Describer = (found := BaselineDescriber(kind, Path(name)))
         licence = describer.settings.get("licence", UNKNOWN)
+        learned, warnings = found.network.trained_on, found.network.warnings
     else:
         describer = open_describer(name, untrained=kind == UNTRAINED, device=spec.device, engine=spec.engine)
         licence = OPENCV if name in SIFTS else OURS
         if name not in SIFTS and kind != UNTRAINED:
             card = read_card(name)
-            learned = card.set_names
+            learned, warnings = card.set_names, unknown_sets(card)
             stated = "".join(letter for letter in " ".join((card.licence or "").split()) if letter.isprintable())
             licence = OURS if name in available() else stated or UNKNOWN
     settings = recorded_settings(describer, spec.detector)
@@ -128,7 +129,7 @@ def _at_keypoints(kind: str, name: str, spec: MethodSpec) -> PhotoMethod:
     def extract(pixels: np.ndarray, _: str) -> Features:
         return extract_with(pixels, describer, spec.detector)
 
-    return PhotoMethod(describer.name, licence, settings, extract, trained_on=learned)
+    return PhotoMethod(describer.name, licence, settings, extract, trained_on=learned, warnings=warnings)
 
 
 class BaselineDescriber(Describer):

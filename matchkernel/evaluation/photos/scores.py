@@ -98,8 +98,12 @@ def summary(
     rows: Mapping[str, list[dict[str, Any]]],
     scenes: Sequence[EvaluationScene],
     trained_on: frozenset[str] = frozenset(),
+    warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """`scenes` with their scores and rows, `mean` of each score, `trained_on` (scenes), `calibration`, `warnings`."""
+    """`scenes` with their scores and rows, `mean` of each score, `trained_on` (scenes), `calibration`, `warnings`.
+
+    `trained_on` are the scenes that the method learned from, and `warnings` are those of the method.
+    """
     seen = [np.array(row.pop("seen")) for part in rows.values() for row in part if "seen" in row]
     parts = {}
     for scene in scenes:
@@ -112,7 +116,7 @@ def summary(
         "scenes": parts,
         "mean": {name: mean_score(parts, name) for kind in kinds for name in SCORES[kind]},
         "trained_on": [scene.name for scene in scenes if scene.name in trained_on],
-        "warnings": _warnings(scenes, trained_on),
+        "warnings": [*_warnings(scenes, trained_on), *warnings],
     }
     if seen:
         distance, ratio = threshold_of(seen), threshold_of(seen, RATIO)
