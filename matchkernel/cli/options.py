@@ -130,23 +130,24 @@ def with_settings(verb: Verb) -> Verb:
     The defaults of the options are those of the argument, if it has any, or of the dataclass.
     """
     usual: dict[str, Any] = {}
-    parameters: list[inspect.Parameter] = []
+    parameters = [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+    takes_context = "context" in inspect.signature(verb).parameters
     for parameter in inspect.signature(verb).parameters.values():
         if dataclasses.is_dataclass(parameter.annotation):
             settings: Any = parameter.annotation
             usual[parameter.name] = settings() if parameter.default is parameter.empty else parameter.default
             parameters += _options(usual[parameter.name])
-        else:
+        elif parameter.name != "context":
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
     @functools.wraps(verb)
-    def run(**values: Any) -> None:
+    def run(*, context: typer.Context, **values: Any) -> None:
         for name, default in usual.items():
             chosen = {option: values.pop(option) for option in option_names(type(default))}
             values[name] = dataclasses.replace(default, **chosen)
             if isinstance(default, Detector):
-                _check_used(values[name], default)
-        verb(**values)
+                _check_used(values[name], given_options(context))
+        verb(**values, **({"context": context} if takes_context else {}))
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -173,8 +174,13 @@ def _options(settings: Any) -> list[inspect.Parameter]:
     return found
 
 
-def _check_used(detector: Detector, usual: Detector) -> None:
-    """Refuse options of DoG beside Key.Net, which would ignore them."""
-    ignored = [f"--{name}" for name in DOG_ONLY if getattr(detector, name) != getattr(usual, name)]
+def _check_used(detector: Detector, given: Sequence[str]) -> None:
+    """Refuse options that Key.Net would ignore, and a density where no photo is searched in a smaller copy."""
+    ignored = [f"--{name}" for name in DOG_ONLY if name in given]
     if detector.keynet is not None and ignored:
         raise ArgumentError(f"{' and '.join(ignored)} cannot be combined with --keynet, which replaces DoG")
+    if "density" in given and detector.density and not detector.copy_density:
+        which = "the largest keypoints of DoG, up to a maximum"
+        raise ArgumentError(
+            f"--density is for {which}: it needs --choice largest, no --keynet, and --keypoints above 0"
+        )

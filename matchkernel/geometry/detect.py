@@ -124,7 +124,7 @@ class Detector:
         dog = TORCH_DOG if self._in_torch(device) else f"OpenCV {need_opencv().__version__} SIFT, precise upscale"
         found = {"detector": dog if self.keynet is None else "Key.Net", **asdict(self)}
         del found["dog"]  # the name says it
-        if not self._copy_density:  # as earlier versions, which searched every photo itself
+        if not self.copy_density:  # as earlier versions, which searched every photo itself
             del found["density"]
         for name in (name for name in NETWORKS if found[name] is not None):
             networks = _frame_networks()
@@ -150,7 +150,7 @@ class Detector:
         return self.dog == "torch" or (self.dog == "auto" and str(device).startswith("cuda"))
 
     @property
-    def _copy_density(self) -> float:
+    def copy_density(self) -> float:
         """The density, where it matters: a copy has the largest DoG keypoints, but not the others."""
         return self.density if self.keypoints and self.choice == "largest" and self.keynet is None else 0.0
 
@@ -185,7 +185,7 @@ class Detector:
             raise ArgumentError(f"a mask must be uint8 of shape {gray.shape}, got {mask.dtype} of shape {mask.shape}")
         limit = self.most_pixels if self.keynet is None else max(1, self.most_pixels // KEYNET_SHARE)
         one = self.upright or self.orientations == "one" or self.has_networks
-        for image in search_images(gray, mask, self.keypoints, self._copy_density, limit):
+        for image in search_images(gray, mask, self.keypoints, self.copy_density, limit):
             rows = self._candidates(image, one, device)
             if len(rows) >= self.keypoints:
                 break

@@ -108,6 +108,8 @@ match {PHOTO_PAIR} --matcher context:seed0.safetensors -o m.png         # weight
 match {PHOTO_PAIR} --matcher context:cut.safetensors -o m.png
 match {PHOTO_PAIR} --keynet keynet.pth --contrast 0.02
 match {PHOTO_PAIR} --keynet keynet.pth --edge 9
+match {PHOTO_PAIR} --model sift --choice spread --density 0.01          # only the largest are searched in copies
+match photos/0.png photos/1.png --model sift --keypoints 0 --density 0.02
 
 extract bad/words.jpg -o f --model sift
 extract photos -o strip.png --model sift
@@ -350,6 +352,18 @@ def damage_descriptors(source, target):
 def test_a_mistake_is_one_line_and_exit_2(line, inputs, monkeypatch):
     monkeypatch.chdir(inputs)
     refused(*line.split())
+
+
+@pytest.mark.parametrize("verb", ["match photos/0.png photos/1.png", "evaluate photos scene --model light"])
+def test_an_option_that_keynet_would_ignore_is_named_even_if_it_repeats_the_default(verb, inputs, monkeypatch):
+    monkeypatch.chdir(inputs)
+    for option in ("--contrast 0.01", "--edge 10", "--density 0.01"):
+        assert option.split()[0] in refused(*f"{verb} --keynet keynet.pth {option}".split())
+
+
+def test_no_density_is_what_other_choices_have_anyway(inputs, monkeypatch):
+    monkeypatch.chdir(inputs)
+    good(*f"match {PHOTO_PAIR} --model sift --choice spread --density 0".split())
 
 
 def test_every_verb_is_in_the_table():
