@@ -218,7 +218,7 @@ def _group_facts(group: Any) -> tuple[str, dict[str, Any]] | None:
 
 
 def _is_image(item: Any) -> bool:
-    return isinstance(item, need_h5py().Group) and _has(item, "keypoints")
+    return isinstance(item, need_h5py().Group) and _has_values(item, "keypoints")
 
 
 def read_global_descriptors(path: str | Path) -> tuple[list[str], np.ndarray]:
@@ -475,11 +475,20 @@ def _has(group: Any, name: str) -> bool:
     return bool(group.id.links.exists(name.encode()))
 
 
+def _has_values(group: Any, name: str) -> bool:
+    """True if a group has an item of this name that is no group, such as a folder of photos; links are not followed."""
+    if not _has(group, name):
+        return False
+    h5py = need_h5py()
+    is_link = group.id.links.get_info(name.encode()).type != h5py.h5l.TYPE_HARD
+    return is_link or group.get(name, getclass=True) is not h5py.Group
+
+
 def _paths_of(name: str, group: Any, seen: Collection[Any] = ()) -> Iterator[str]:
     """The paths of all items of this name; the groups that hold them hold no others."""
     if len(seen) > DEEPEST or group.id in seen:
         raise FileError(f"{group.file.filename}: its groups are nested deeper than {DEEPEST}")
-    if _has(group, name):
+    if _has_values(group, name):
         yield name
         return
     for part in group:

@@ -237,6 +237,21 @@ def test_names_that_an_h5_cannot_hold_are_refused(tmp_path, name):
     assert [path.name for path in tmp_path.iterdir()] == ["f.h5"]
 
 
+def test_a_folder_of_photos_may_be_called_as_a_dataset(tmp_path):
+    """As hloc, which knows an image by the dataset inside it."""
+    path, names = tmp_path / "f.h5", ["a.jpg", "db/keypoints/b.jpg", "keypoints/c.jpg", "scores/keypoints/d.jpg"]
+    for name in reversed(names):
+        append_features(path, name, made_features(2))
+    assert image_names(path) == names
+    assert recorded_facts(path).keys() == set(names)
+    assert all(len(read_features(path, name)) == 2 for name in names)
+    for name in ("keypoints", "db", "a.jpg/keypoints"):
+        with refuses(ArgumentError):
+            append_features(path, name, made_features(1))
+    with refuses(FileError):
+        read_features(path, "db")
+
+
 def test_files_that_are_not_hdf5_are_refused_and_kept(tmp_path):
     (tmp_path / "text.h5").write_text("not HDF5")
     (tmp_path / "text.txt").write_text("a")
