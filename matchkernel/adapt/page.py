@@ -10,6 +10,7 @@ from typing import Any
 
 from matchkernel.adapt.judge import HARD, MATCHING, POSES, RETRIEVAL, Adapted, Gain, no_poses
 from matchkernel.adapt.settings import AdaptSettings
+from matchkernel.data.from_colmap import scene_name
 from matchkernel.errors import MatchKernelError
 from matchkernel.evaluation.photos.scenes import EvaluationScene
 from matchkernel.photos.features import LEARNED_RATIO
@@ -98,12 +99,6 @@ def write_page(
     )
     page = Report(f"Adapted to {name}", tuple(s for s in sections if s.blocks or s.note or s.summary), facts)
     return write_report(page, result.folder)
-
-
-def scene_name(photos: Path) -> str:
-    """Of a folder of photos; one called images says nothing."""
-    folder = photos.resolve()
-    return folder.parent.name if folder.name == "images" else folder.name
 
 
 def _table(title: str, gains: list[Gain], note: str) -> TextTable:

@@ -23,11 +23,11 @@ from matchkernel.adapt.judge import (
 )
 from matchkernel.adapt.learn import learn, paired_points
 from matchkernel.adapt.limits import calibrate_limits
-from matchkernel.adapt.page import scene_name, write_page
+from matchkernel.adapt.page import write_page
 from matchkernel.adapt.settings import ADAPTED, AdaptSettings, Record
 from matchkernel.collection.reconstruct import reconstruct
 from matchkernel.colmap.model import read_reconstruction
-from matchkernel.data.from_colmap import CutSettings, build_parts
+from matchkernel.data.from_colmap import CutSettings, build_parts, scene_name
 from matchkernel.data.from_photos import photo_hashes
 from matchkernel.data.patch_set import PatchSet, open_patch_set
 from matchkernel.data.split import PARTS, Counts, check_enough
@@ -113,7 +113,7 @@ def adapt(
         try:
             source = given or _reconstructed(run, photos)
             say("cutting patches")
-            sets = _cut(run, source)
+            sets = _cut(run, source, scene_name(photos))
         except MatchKernelError:
             if _contents(out) == {record.path.name}:  # photos that were refused leave nothing
                 record.path.unlink()
@@ -245,7 +245,7 @@ def _reconstructed(run: Run, photos: Path) -> Source:
     return Source(converted if converted.is_dir() else photos, place / "sparse", place / "database.db")
 
 
-def _cut(run: Run, source: Source) -> dict[str, PatchSet]:
+def _cut(run: Run, source: Source, scene: str) -> dict[str, PatchSet]:
     def check(counts: dict[str, Counts]) -> None:
         for name, count in counts.items():
             run.say(f"{name}: {count}")
@@ -258,7 +258,7 @@ def _cut(run: Run, source: Source) -> dict[str, PatchSet]:
         return sets
     settings = CutSettings(pairs=PAIRS, mosaics=False, geometric=run.settings.geometric)
     places = source.photos, source.sparse, source.database
-    return build_parts(*places, folder, settings, counted=check, progress=run.progress)
+    return build_parts(*places, folder, settings, name=scene, counted=check, progress=run.progress)
 
 
 def _count(part: PatchSet) -> Counts:

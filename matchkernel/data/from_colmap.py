@@ -89,6 +89,12 @@ def build_from_colmap(
     return _cut(target, _Job.read(images, sparse, database, settings or CutSettings(), all_keypoints, taken), progress)
 
 
+def scene_name(photos: str | Path) -> str:
+    """The name of a scene: of its folder of photos, or of the folder above if that is called images."""
+    folder = Path(photos).resolve()
+    return folder.parent.name if folder.name == "images" else folder.name
+
+
 def build_parts(
     images: str | Path,
     sparse: str | Path,
@@ -96,6 +102,7 @@ def build_parts(
     target: str | Path,
     settings: CutSettings | None = None,
     *,
+    name: str = "",
     counted: Callable[[dict[str, Counts]], object] = lambda counts: None,
     progress: Progress | None = None,
 ) -> dict[str, PatchSet]:
@@ -103,8 +110,9 @@ def build_parts(
 
     The labels come from keypoints that COLMAP has matched, so that nearly every patch finds its match, which is too
     easy to compare two descriptors. Therefore regions of validation and test are moved as in HPatches' level "hard".
-    Finished sets are kept. `counted` is called with the counts of each part before they are cut; an error that it
-    raises ends the build. For the other arguments see build_from_colmap.
+    Finished sets are kept. `name` is that of the scene (default: see scene_name). `counted` is called with the counts
+    of each part before they are cut; an error that it raises ends the build. For the other arguments see
+    build_from_colmap.
     """
     target = Path(target)
     check_folder(target, images, sparse)
@@ -112,20 +120,21 @@ def build_parts(
     where = places_of(whole.scene, whole.chosen)
     parts = split_places(replace(where, sizes=LEVELS[MOVED].reach * where.sizes))
     counted(count_parts(where, parts))
-    for number, name in enumerate(PARTS):
-        if (target / name).exists():
+    for number, part in enumerate(PARTS):
+        if (target / part).exists():
             continue
         mine = whole.chosen[np.flatnonzero(parts == number)]
         others = int((~whole.chosen.geometric).sum() - (~mine.geometric).sum())
         job = replace(
             whole,
+            scene_name=name or whole.scene_name,
             chosen=mine,
-            settings=whole.settings if name == "training" else replace(whole.settings, jitter=MOVED),
-            part={"part": name, "shares": list(SHARES)},
+            settings=whole.settings if part == "training" else replace(whole.settings, jitter=MOVED),
+            part={"part": part, "shares": list(SHARES)},
             left_out={"in another part, or between parts": others},
         )
-        _cut(target / name, job, progress)
-    return {name: open_patch_set(target / name) for name in PARTS}
+        _cut(target / part, job, progress)
+    return {part: open_patch_set(target / part) for part in PARTS}
 
 
 @dataclass(frozen=True)
@@ -161,7 +170,7 @@ class _Job:
             raise FileError(f"{sparse}: no 3-D point is seen in two usable photos, so there are no patches to cut")
         inputs = [Path(database), *([Path(all_keypoints)] if all_keypoints else []), *sorted(Path(sparse).glob("*.*"))]
         files = [*(file_hash(path) for path in inputs), *(f"{p.name} {file_hash(p.path)}" for p in scene.photos)]
-        return cls(Path(images).resolve().parent.name, scene, files, chosen, settings)
+        return cls(scene_name(images), scene, files, chosen, settings)
 
 
 def _cut(target: str | Path, job: _Job, progress: Progress | None) -> PatchSet:

@@ -80,6 +80,13 @@ def test_patches_of_a_point_look_alike(patch_set):
     assert np.median(other) < 0.4
 
 
+def test_a_scene_has_the_name_of_its_folder(patch_set, rendered, tmp_path):
+    """Two scenes beside each other have two names: sets of one are not skipped as those of the other."""
+    photos = shutil.copytree(rendered / "images", tmp_path / "church")
+    flat = build_from_colmap(photos, rendered / "sparse", rendered / "database.db", tmp_path / "set", TRACKS)
+    assert [built.manifest["source"]["name"] for built in (patch_set, flat)] == [rendered.name, "church"]
+
+
 def test_half_a_pixel_is_respected(rendered):
     """The 3-D point of a keypoint, projected with COLMAP's origin, is where the frame is."""
     scene = read_scene(rendered / "images", rendered / "sparse", rendered / "database.db")
@@ -312,7 +319,7 @@ def found_again(part, whole):
 @pytest.fixture(scope="module")
 def parts(rendered, tmp_path_factory):
     counts = []
-    sets = parts_of(rendered, tmp_path_factory.mktemp("parts") / "sets", counted=counts.append)
+    sets = parts_of(rendered, tmp_path_factory.mktemp("parts") / "sets", name="church", counted=counts.append)
     return sets, counts[0]
 
 
@@ -323,6 +330,7 @@ def test_the_parts_are_disjoint_pieces_of_the_whole_set(parts, rendered, tmp_pat
     )
     seen, points = set(), set()
     assert list(sets) == list(PARTS)
+    assert {part.manifest["source"]["name"] for part in sets.values()} == {"church"}
     for name, part in sets.items():
         rows = found_again(part, whole)
         same = (part.patches == whole.patches[rows]).all((1, 2))
