@@ -14,6 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -132,12 +133,24 @@ def open_cuda_half(model: Descriptor, size: int, device: torch.device) -> CudaHa
 
 
 def state_of(model: Descriptor) -> list[object]:
-    """What changes when weights do: places, versions, and lengths, as edits of `.data` leave the others unchanged."""
+    """What changes when weights do: places, versions, and distances, as edits of `.data` leave the others unchanged.
+
+    Distances are from random points, which edits do not keep as they may keep lengths: signs, orders, rotations.
+    """
     tensors = list(model.state_dict().values())
-    lengths = torch._foreach_norm([tensor for tensor in tensors if tensor.is_floating_point()])
+    weights = [tensor for tensor in tensors if tensor.is_floating_point()]
+    point = _random_point(max(map(Tensor.numel, weights)), weights[0].device)
+    differences = torch._foreach_sub(weights, [point[: weight.numel()].view(weight.shape) for weight in weights])
+    distances = torch._foreach_norm(differences)
     versions = [0 if tensor.is_inference() else tensor._version for tensor in tensors]
-    known = torch.stack([*map(Tensor.float, lengths)]).cpu().numpy().tobytes()
+    known = torch.stack([*map(Tensor.float, distances)]).cpu().numpy().tobytes()
     return [*(tensor.data_ptr() for tensor in tensors), *versions, known]
+
+
+@lru_cache(maxsize=4)
+def _random_point(size: int, device: torch.device) -> Tensor:
+    """(size,) numbers, always the same, about as large as weights: rounding hides edits that are far smaller."""
+    return (0.05 * torch.randn(size, generator=torch.Generator("cpu").manual_seed(0), device="cpu")).to(device)
 
 
 _OPENED: "weakref.WeakKeyDictionary[Descriptor, tuple[tuple[object, ...], CudaHalfEngine]]" = (

@@ -1,6 +1,7 @@
 """The GPU's engine, its operations one by one on a CPU; where there is a GPU, captured and replayed."""
 
 import copy
+import operator
 
 import numpy as np
 import pytest
@@ -44,6 +45,22 @@ def test_an_edit_of_weights_is_seen_also_by_data():
     with torch.inference_mode():
         made = small(d=8)
         assert state_of(made) == state_of(made)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_edits_by_data_that_keep_all_lengths_are_seen(device):
+    model = matchkernel.load("tiny").to(device)
+    weights = [weight.data for weight in model.parameters()]
+    weights[-1].copy_(torch.linspace(-0.1, 0.2, len(weights[-1])))  # of a bias of 1e-7 nothing would be seen in rows
+    states = [state_of(model)]
+    for weight in weights:
+        for edit in (weight.neg_, lambda weight=weight: weight.copy_(weight.flip(0)), weight.neg_):
+            edit()
+            states.append(state_of(model))
+    assert all(map(operator.ne, states, states[1:]))
+    for weight in weights:
+        weight.copy_(weight.flip(0))
+    assert state_of(model) == states[0]
 
 
 @pytest.mark.parametrize("device", DEVICES)
