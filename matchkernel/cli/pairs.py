@@ -51,7 +51,7 @@ def pairs(
     """Choose pairs of images to match: the most similar by their descriptors, neighbours by name, or all."""
     from matchkernel.collection.choice import TOP, PairChoice
     from matchkernel.collection.pairs import Sources, has_features, make_pairs, names_at
-    from matchkernel.photos.files import open_features, read_pairs, write_pairs
+    from matchkernel.photos.feature_files import open_features, read_pairs, write_pairs
 
     files, sources = tuple(add or ()), Sources(from_colmap, retrieval)
     _check(out, search, source, *files, *(place for place in (from_colmap, retrieval) if place is not None))
@@ -83,7 +83,7 @@ def pairs(
 def _check(out: Path, search: str, *inputs: Path) -> None:
     """Refuse an output and a search before anything is extracted."""
     from matchkernel.collection.pairs import chosen_search
-    from matchkernel.photos.files import is_h5
+    from matchkernel.photos.feature_files import is_h5
     from matchkernel.storage.files import check_output
 
     check_output(out, *inputs)

@@ -19,17 +19,7 @@ from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 from matchkernel.geometry.detect import Detection, Detector
 from matchkernel.geometry.dog import SIFT_PIXELS
 from matchkernel.photos.extract import Describer, describe_detection, feature_facts
-from matchkernel.photos.features import (
-    IMAGE_HASH,
-    Features,
-    Store,
-    check_same_settings,
-    label_of,
-    load_features,
-    read_facts,
-    save_features,
-)
-from matchkernel.photos.files import (
+from matchkernel.photos.feature_files import (
     NPZ_SUFFIX,
     check_h5_name,
     first_facts,
@@ -39,6 +29,16 @@ from matchkernel.photos.files import (
     npz_names,
     recorded_facts,
     write_features,
+)
+from matchkernel.photos.features import (
+    IMAGE_HASH,
+    Features,
+    Store,
+    check_same_settings,
+    label_of,
+    load_features,
+    read_facts,
+    save_features,
 )
 from matchkernel.runtime.config import AUTO, CUDA_HALF, TORCH
 from matchkernel.runtime.onnx import ENGINE

@@ -9,8 +9,8 @@ from matchkernel.collection.reconstruct_settings import ReconstructSettings
 from matchkernel.errors import ArgumentError, FileError, MatchKernelError
 from matchkernel.geometry.detect import NETWORKS
 from matchkernel.photos.extract import SIFTS, Describer, feature_facts
+from matchkernel.photos.feature_files import NPZ_SUFFIX, first_facts
 from matchkernel.photos.features import IMAGE_HASH, STORE, check_same_settings, read_facts
-from matchkernel.photos.files import NPZ_SUFFIX, first_facts
 from matchkernel.runtime.config import ENGINES, TORCH
 from matchkernel.runtime.onnx import ENGINE
 from matchkernel.runtime.weights import available

@@ -23,8 +23,7 @@ from matchkernel.colmap.text_files import check_match_names, write_match_list
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.photos.context import matcher_digests
 from matchkernel.photos.extract import open_place
-from matchkernel.photos.features import IMAGE_HASH, Features, checksums, read_facts
-from matchkernel.photos.files import (
+from matchkernel.photos.feature_files import (
     NPZ_SUFFIX,
     FeatureFiles,
     Pair,
@@ -38,6 +37,7 @@ from matchkernel.photos.files import (
     unique_pairs,
     write_matches,
 )
+from matchkernel.photos.features import IMAGE_HASH, Features, checksums, read_facts
 from matchkernel.photos.pipeline import MatchSettings, match_features
 from matchkernel.storage.arrays import read_npz
 from matchkernel.storage.files import check_output, key_of, remove_leftovers_of, replacing

@@ -12,8 +12,7 @@ from matchkernel.collection.choice import PairChoice
 from matchkernel.collection.vectors import image_vectors, image_vectors_on_disk, similarities, vocabulary_for
 from matchkernel.colmap.model import Reconstruction, covisible_images, read_reconstruction
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.photos.features import read_facts
-from matchkernel.photos.files import (
+from matchkernel.photos.feature_files import (
     NPZ_SUFFIX,
     FeatureFiles,
     Pair,
@@ -24,6 +23,7 @@ from matchkernel.photos.files import (
     read_pairs,
     unique_pairs,
 )
+from matchkernel.photos.features import read_facts
 from matchkernel.storage.photo_folders import photos_in
 from matchkernel.storage.work import Progress, Say
 

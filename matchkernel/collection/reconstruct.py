@@ -44,8 +44,7 @@ from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.conventions import frames_to_colmap
 from matchkernel.photos.context import matcher_digests
 from matchkernel.photos.extract import Describer, Model, open_describer
-from matchkernel.photos.features import load_features
-from matchkernel.photos.files import (
+from matchkernel.photos.feature_files import (
     NPZ_SUFFIX,
     FeatureFiles,
     Pair,
@@ -53,6 +52,7 @@ from matchkernel.photos.files import (
     read_pairs,
     write_pairs,
 )
+from matchkernel.photos.features import load_features
 from matchkernel.photos.pipeline import MatchSettings
 from matchkernel.runtime.config import AUTO, photo_model
 from matchkernel.storage.files import file_hash, key_of, remove_leftovers_of, resolved, write_json

@@ -19,8 +19,8 @@ import numpy as np
 
 from matchkernel.errors import ArgumentError, WeightsError
 from matchkernel.photos.extract import SIFTS
+from matchkernel.photos.feature_files import FeatureFiles
 from matchkernel.photos.features import Features
-from matchkernel.photos.files import FeatureFiles
 from matchkernel.storage.arrays import digest, read_header, read_tensors, unit_rows
 from matchkernel.storage.work import Progress
 

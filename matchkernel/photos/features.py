@@ -219,7 +219,7 @@ def save_features(features: Features, path: str | Path) -> None:
         [[20.0, 30.0]]
     """
     if Path(path).suffix.lower() != ".npz":
-        raise ArgumentError(f"{path}: save_features writes .npz; for .h5 use append_features of photos.files")
+        raise ArgumentError(f"{path}: save_features writes .npz; for .h5 use append_features of photos.feature_files")
     store, rows = features.settings.get(STORE, "float32"), features.descriptors
     if store not in get_args(Store):
         raise ArgumentError(f"store must be one of {', '.join(get_args(Store))}, got {store!r}")

@@ -1,6 +1,6 @@
-"""The files of hloc under their documented name; see files.py."""
+"""The files of hloc under their documented name; see feature_files.py and match_files.py."""
 
-from matchkernel.photos.files import (
+from matchkernel.photos.feature_files import (
     PairMatches,
     append_features,
     image_names,

@@ -21,8 +21,8 @@ from matchkernel.cli import console
 from matchkernel.collection.reconstruct import reconstruct
 from matchkernel.collection.reconstruct_settings import ReconstructSettings
 from matchkernel.geometry.detect import COLMAP_LIKE
+from matchkernel.photos.feature_files import open_features, read_matches, read_pairs
 from matchkernel.photos.features import load_features, save_features
-from matchkernel.photos.files import open_features, read_matches, read_pairs
 from matchkernel.photos.match import parse_filter
 from matchkernel.runtime.config import PHOTO_MODEL, PHOTO_MODEL_BEFORE
 

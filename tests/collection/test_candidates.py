@@ -12,8 +12,8 @@ from matchkernel.collection.pairs import chosen_search, top_pairs
 from matchkernel.collection.vectors import image_vectors, image_vectors_on_disk, similarities, vocabulary_for
 from matchkernel.errors import ArgumentError, MissingExtraError
 from matchkernel.geometry.frames import Frames
+from matchkernel.photos.feature_files import open_features
 from matchkernel.photos.features import Features, save_features
-from matchkernel.photos.files import open_features
 
 
 def cells(count, scenes=40, seed=0):

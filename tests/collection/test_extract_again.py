@@ -16,7 +16,7 @@ from matchkernel.errors import FileError
 from matchkernel.geometry import dog
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.extract import open_describer
-from matchkernel.photos.files import open_features, read_features
+from matchkernel.photos.feature_files import open_features, read_features
 from matchkernel.storage.work import in_threads
 
 DETECTOR = Detector(keypoints=20)

@@ -14,7 +14,7 @@ from made_poison import PoisonedDescriber
 from matchkernel.collection.extract import extract_images
 from matchkernel.errors import WriteError
 from matchkernel.photos.extract import open_describer
-from matchkernel.photos.files import image_names
+from matchkernel.photos.feature_files import image_names
 from matchkernel.storage.pool import LocalWorkers
 
 

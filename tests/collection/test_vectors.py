@@ -24,8 +24,8 @@ from matchkernel.errors import ArgumentError, WeightsError
 from matchkernel.geometry.frames import Frames
 from matchkernel.model.weights import state_digest
 from matchkernel.photos.extract import SIFTS
+from matchkernel.photos.feature_files import open_features
 from matchkernel.photos.features import Features, save_features
-from matchkernel.photos.files import open_features
 from matchkernel.runtime.config import PHOTO_MODEL
 from matchkernel.storage.tensors import write_tensors
 

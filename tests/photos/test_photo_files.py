@@ -22,8 +22,7 @@ from matchkernel.collection import pairs_file
 from matchkernel.errors import ArgumentError, FileError, MissingExtraError
 from matchkernel.geometry.frames import Frames
 from matchkernel.photos import hloc
-from matchkernel.photos.features import load_features, save_features
-from matchkernel.photos.files import (
+from matchkernel.photos.feature_files import (
     PairMatches,
     append_features,
     image_names,
@@ -37,6 +36,7 @@ from matchkernel.photos.files import (
     write_matches,
     write_pairs,
 )
+from matchkernel.photos.features import load_features, save_features
 
 # Features of one image, .npz
 
@@ -292,7 +292,7 @@ FUZZ = """
 import resource, sys
 import numpy as np
 from matchkernel.errors import FileError
-from matchkernel.photos.files import image_names, read_features, read_matches, recorded_matches
+from matchkernel.photos.feature_files import image_names, read_features, read_matches, recorded_matches
 resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
 path, kind = sys.argv[1:]
 whole = open(path, "rb").read()
@@ -361,7 +361,7 @@ def test_a_full_disk_leaves_the_old_file(K, tmp_path):
     sys.path.insert(0, {str(Path(__file__).parent)!r})
     from made_features import made_features
     from matchkernel.errors import WriteError
-    from matchkernel.photos.files import append_features
+    from matchkernel.photos.feature_files import append_features
     features = made_features(2000, D=128)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))

@@ -23,8 +23,8 @@ from matchkernel.photos.extract import (
     open_describer,
     recorded_settings,
 )
+from matchkernel.photos.feature_files import read_features, read_matches
 from matchkernel.photos.features import Features, Matches
-from matchkernel.photos.files import read_features, read_matches
 from matchkernel.photos.guided import guided_matches
 from matchkernel.photos.match import match as match_nearest
 from matchkernel.photos.match import parse_filter

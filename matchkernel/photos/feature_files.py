@@ -101,7 +101,7 @@ def append_features(path: str | Path, image_name: str, features: Features) -> No
     Example:
         >>> from matchkernel.data.sample_pair import FOLDER
         >>> from matchkernel.photos.extract import extract
-        >>> from matchkernel.photos.files import append_features, image_names, read_features
+        >>> from matchkernel.photos.feature_files import append_features, image_names, read_features
         >>> path = "features.h5"
         >>> append_features(path, "left.png", extract(FOLDER / "left.png", "sift", keypoints=50))
         >>> image_names(path), len(read_features(path, "left.png"))
@@ -272,7 +272,7 @@ def write_matches(
 
     Example:
         >>> import numpy as np
-        >>> from matchkernel.photos.files import PairMatches, read_matches, write_matches
+        >>> from matchkernel.photos.feature_files import PairMatches, read_matches, write_matches
         >>> path = "matches.h5"
         >>> indices = np.array([[0, 2], [3, 1]])  # rows of a.jpg and of b.jpg
         >>> write_matches(path, [(PairMatches(("a.jpg", "b.jpg"), indices, np.array([0.9, 0.8])), 4)])
@@ -553,7 +553,7 @@ def write_pairs(path: str | Path, pairs: Iterable[Pair]) -> int:
 
     Example:
         >>> from pathlib import Path
-        >>> from matchkernel.photos.files import read_pairs, write_pairs
+        >>> from matchkernel.photos.feature_files import read_pairs, write_pairs
         >>> path = Path("pairs.txt")
         >>> write_pairs(path, [("a.jpg", "b.jpg"), ("b.jpg", "c 2.jpg"), ("b.jpg", "a.jpg")])
         2
