@@ -31,7 +31,7 @@ def match_pairs(
 ) -> None:
     """Match many pairs of images whose features were extracted; run it again to resume."""
     from matchkernel.collection.match import match_pairs as run
-    from matchkernel.photos.feature_files import read_pairs
+    from matchkernel.photos.pair_lists import read_pairs
     from matchkernel.storage.files import check_output
 
     for path in out:

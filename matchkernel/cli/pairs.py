@@ -51,30 +51,30 @@ def pairs(
     """Choose pairs of images to match: the most similar by their descriptors, neighbours by name, or all."""
     from matchkernel.collection.choice import TOP, PairChoice
     from matchkernel.collection.pairs import Sources, has_features, make_pairs, names_at
-    from matchkernel.photos.feature_files import open_features, read_pairs, write_pairs
+    from matchkernel.photos import feature_files, pair_lists
 
     files, sources = tuple(add or ()), Sources(from_colmap, retrieval)
     _check(out, search, source, *files, *(place for place in (from_colmap, retrieval) if place is not None))
     names = names_at(source, say)
     usual = TOP if sources != Sources() or not (exhaustive or sequential or files) else 0
     choice = PairChoice(exhaustive, top or usual, sequential or 0, files)
-    extracted = open_features(source) if has_features(source) else None
+    extracted = feature_files.open_features(source) if has_features(source) else None
     extracts = extracted is None and choice.top > 0 and not exhaustive and sources == Sources()
     _check_given(context, extracts, f"{source}: holds features already" if extracted else "pairs without features")
     for path in files:
-        read_pairs(path, names)  # refuses other images before anything is extracted
+        pair_lists.read_pairs(path, names)  # refuses other images before anything is extracted
     skipped: dict[str, str] = {}
     with ExitStack() as stack:
         if extracts:
             say(f"extracting features ({len(names)} images{'' if features else '; --features FOLDER would keep them'})")
             kept, images = features or stack.enter_context(_room(out, model, detector)), {n: source / n for n in names}
             skipped = _extract(images, kept, model, detector, options.given_options(context))
-            names, extracted = [name for name in names if name not in skipped], open_features(kept)
+            names, extracted = [name for name in names if name not in skipped], feature_files.open_features(kept)
         with progress_bar("choosing pairs", len(names), unit="images") as progress:
             chosen = make_pairs(
                 names, choice, extracted, sources, unusable=skipped, search=search, say=progress.show, progress=progress
             )
-    written, possible = write_pairs(out, chosen), comb(len(names), 2)
+    written, possible = pair_lists.write_pairs(out, chosen), comb(len(names), 2)
     if as_json:
         print(json.dumps({"images": len(names), "pairs": written, "possible": possible, "choice": choice.text}))
     say(f"{written:,} pairs of {len(names):,} images ({written / max(1, possible):.1%} of all) -> {out}")
@@ -83,7 +83,7 @@ def pairs(
 def _check(out: Path, search: str, *inputs: Path) -> None:
     """Refuse an output and a search before anything is extracted."""
     from matchkernel.collection.pairs import chosen_search
-    from matchkernel.photos.feature_files import is_h5
+    from matchkernel.photos.hdf5 import is_h5
     from matchkernel.storage.files import check_output
 
     check_output(out, *inputs)

@@ -21,11 +21,8 @@ from matchkernel.geometry.dog import SIFT_PIXELS
 from matchkernel.photos.extract import Describer, describe_detection, feature_facts
 from matchkernel.photos.feature_files import (
     NPZ_SUFFIX,
-    check_h5_name,
     first_facts,
     image_names,
-    is_h5,
-    need_h5py,
     npz_names,
     recorded_facts,
     write_features,
@@ -40,6 +37,7 @@ from matchkernel.photos.features import (
     read_facts,
     save_features,
 )
+from matchkernel.photos.hdf5 import check_h5_name, is_h5, need_h5py
 from matchkernel.runtime.config import AUTO, CUDA_HALF, TORCH
 from matchkernel.runtime.onnx import ENGINE
 from matchkernel.storage.extras import need_opencv

@@ -23,21 +23,11 @@ from matchkernel.colmap.text_files import check_match_names, write_match_list
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.photos.context import matcher_digests
 from matchkernel.photos.extract import open_place
-from matchkernel.photos.feature_files import (
-    NPZ_SUFFIX,
-    FeatureFiles,
-    Pair,
-    PairMatches,
-    is_h5,
-    open_features,
-    pair_key,
-    read_matches_of,
-    recorded_facts,
-    recorded_matches,
-    unique_pairs,
-    write_matches,
-)
+from matchkernel.photos.feature_files import NPZ_SUFFIX, FeatureFiles, open_features, recorded_facts
 from matchkernel.photos.features import IMAGE_HASH, Features, checksums, read_facts
+from matchkernel.photos.hdf5 import is_h5
+from matchkernel.photos.match_files import PairMatches, pair_key, read_matches_of, recorded_matches, write_matches
+from matchkernel.photos.pair_lists import Pair, unique_pairs
 from matchkernel.photos.pipeline import MatchSettings, match_features
 from matchkernel.storage.arrays import read_npz
 from matchkernel.storage.files import check_output, key_of, remove_leftovers_of, replacing

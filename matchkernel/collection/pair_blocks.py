@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Iterator, Sequence
 
-from matchkernel.photos.feature_files import Pair
+from matchkernel.photos.pair_lists import Pair
 
 MOST_IMAGES = 64  # of a block; 4,000 descriptors of 128 numbers each are 131 MB
 MOST_PAIRS, FEWEST_PAIRS = 256, 8  # of a block

@@ -12,18 +12,10 @@ from matchkernel.collection.choice import PairChoice
 from matchkernel.collection.vectors import image_vectors, image_vectors_on_disk, similarities, vocabulary_for
 from matchkernel.colmap.model import Reconstruction, covisible_images, read_reconstruction
 from matchkernel.errors import ArgumentError, FileError
-from matchkernel.photos.feature_files import (
-    NPZ_SUFFIX,
-    FeatureFiles,
-    Pair,
-    is_h5,
-    npz_names,
-    open_features,
-    read_global_descriptors,
-    read_pairs,
-    unique_pairs,
-)
+from matchkernel.photos.feature_files import NPZ_SUFFIX, FeatureFiles, npz_names, open_features, read_global_descriptors
 from matchkernel.photos.features import read_facts
+from matchkernel.photos.hdf5 import is_h5
+from matchkernel.photos.pair_lists import Pair, read_pairs, unique_pairs
 from matchkernel.storage.photo_folders import photos_in
 from matchkernel.storage.work import Progress, Say
 

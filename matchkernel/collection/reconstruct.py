@@ -44,15 +44,10 @@ from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.conventions import frames_to_colmap
 from matchkernel.photos.context import matcher_digests
 from matchkernel.photos.extract import Describer, Model, open_describer
-from matchkernel.photos.feature_files import (
-    NPZ_SUFFIX,
-    FeatureFiles,
-    Pair,
-    check_pair_names,
-    read_pairs,
-    write_pairs,
-)
+from matchkernel.photos.feature_files import NPZ_SUFFIX, FeatureFiles
 from matchkernel.photos.features import load_features
+from matchkernel.photos.match_files import check_pair_names
+from matchkernel.photos.pair_lists import Pair, read_pairs, write_pairs
 from matchkernel.photos.pipeline import MatchSettings
 from matchkernel.runtime.config import AUTO, photo_model
 from matchkernel.storage.files import file_hash, key_of, remove_leftovers_of, resolved, write_json

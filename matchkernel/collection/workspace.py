@@ -18,8 +18,10 @@ from matchkernel.colmap.installed import MAPPERS
 from matchkernel.colmap.program import UNDISTORTER, model_folders, names_in
 from matchkernel.colmap.unregistered import Outcome, why_skipped
 from matchkernel.errors import FileError
-from matchkernel.photos.feature_files import NPZ_SUFFIX, Pair, check_matches, read_matches_of, read_pairs
+from matchkernel.photos.feature_files import NPZ_SUFFIX
 from matchkernel.photos.features import load_features
+from matchkernel.photos.match_files import check_matches, read_matches_of
+from matchkernel.photos.pair_lists import Pair, read_pairs
 from matchkernel.storage.files import LONG_TEXT, link_or_copy, read_small_text
 from matchkernel.storage.folders import begun_with, recover, set_aside
 from matchkernel.storage.photo_folders import MASKED, mask_of

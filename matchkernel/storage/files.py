@@ -272,3 +272,8 @@ def link_or_copy(source: Path, target: Path) -> None:
         except OSError:  # another disk, or one without links
             with replacing(target) as part:
                 shutil.copyfile(source, part)
+
+
+def is_utf8(name: str) -> bool:
+    """False for the name of a file whose bytes are not UTF-8."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)

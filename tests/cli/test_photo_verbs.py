@@ -21,9 +21,11 @@ from matchkernel.cli import console
 from matchkernel.collection.reconstruct import reconstruct
 from matchkernel.collection.reconstruct_settings import ReconstructSettings
 from matchkernel.geometry.detect import COLMAP_LIKE
-from matchkernel.photos.feature_files import open_features, read_matches, read_pairs
+from matchkernel.photos.feature_files import open_features
 from matchkernel.photos.features import load_features, save_features
 from matchkernel.photos.match import parse_filter
+from matchkernel.photos.match_files import read_matches
+from matchkernel.photos.pair_lists import read_pairs
 from matchkernel.runtime.config import PHOTO_MODEL, PHOTO_MODEL_BEFORE
 
 FEATURES = ("--model", "rootsift", "--keypoints", 150)

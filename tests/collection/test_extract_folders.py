@@ -215,7 +215,7 @@ def test_features_of_photos_that_are_gone_stay_and_are_told(out, photos, sift, t
 
 
 def test_a_disk_without_room_is_said_before_hdf5_meets_it(photos, sift, tmp_path, monkeypatch):
-    monkeypatch.setattr("matchkernel.photos.feature_files.RESERVED_BYTES", 10**18)
+    monkeypatch.setattr("matchkernel.photos.hdf5.RESERVED_BYTES", 10**18)
     with refuses(WriteError):
         extract_images(find_images([photos]), tmp_path / "f.h5", sift, DETECTOR)
     assert not (tmp_path / "f.h5").exists()

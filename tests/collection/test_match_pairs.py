@@ -20,14 +20,9 @@ from matchkernel.data.sample_pair import FOLDER
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.model.context import ContextNetwork
 from matchkernel.photos.extract import extract
-from matchkernel.photos.feature_files import (
-    append_features,
-    read_features,
-    read_matches,
-    recorded_matches,
-    write_matches,
-)
+from matchkernel.photos.feature_files import append_features, read_features
 from matchkernel.photos.features import load_features, save_features
+from matchkernel.photos.match_files import read_matches, recorded_matches, write_matches
 from matchkernel.photos.pipeline import MatchSettings, match_features
 from matchkernel.runtime.context import SHIPPED, read_context
 from matchkernel.storage.pool import LocalWorkers

@@ -24,7 +24,8 @@ from matchkernel.collection.pairs import (
 from matchkernel.colmap.model import Reconstruction, RegisteredImage
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.photos.extract import open_describer
-from matchkernel.photos.feature_files import read_global_descriptors, unique_pairs
+from matchkernel.photos.feature_files import read_global_descriptors
+from matchkernel.photos.pair_lists import unique_pairs
 
 NAMES = ["a", "b", "c", "d"]
 

@@ -17,7 +17,7 @@ from matchkernel.collection.match import match_pairs
 from matchkernel.collection.pairs import all_pairs
 from matchkernel.geometry.detect import Detector
 from matchkernel.photos.extract import open_describer
-from matchkernel.photos.feature_files import write_pairs
+from matchkernel.photos.pair_lists import write_pairs
 from matchkernel.photos.pipeline import MatchSettings
 
 HAS_RAY = importlib.util.find_spec("ray") is not None

@@ -24,7 +24,7 @@ from matchkernel.colmap.text_files import read_keypoints, write_keypoints
 from matchkernel.errors import ArgumentError, FileError, MissingExtraError, WorkError
 from matchkernel.geometry.conventions import frames_from_colmap
 from matchkernel.photos.extract import extract
-from matchkernel.photos.feature_files import read_matches
+from matchkernel.photos.match_files import read_matches
 from matchkernel.storage.folders import resumable_build
 from matchkernel.storage.work import help_of
 

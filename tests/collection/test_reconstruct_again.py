@@ -27,7 +27,8 @@ from matchkernel.colmap.program import model_folders
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.detect import COLMAP_LIKE, Detector
 from matchkernel.photos.extract import open_describer
-from matchkernel.photos.feature_files import read_matches, read_pairs
+from matchkernel.photos.match_files import read_matches
+from matchkernel.photos.pair_lists import read_pairs
 from matchkernel.storage.pool import LocalWorkers
 from matchkernel.storage.settings import describe_differences
 

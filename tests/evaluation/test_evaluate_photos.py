@@ -23,8 +23,9 @@ from matchkernel.evaluation.results import file_name, read_result, write_result
 from matchkernel.evaluation.tables import labels_of
 from matchkernel.geometry.detect import Detector
 from matchkernel.model.weights import load, save
-from matchkernel.photos.feature_files import PairMatches, need_h5py, write_matches
 from matchkernel.photos.features import load_features, save_features
+from matchkernel.photos.hdf5 import need_h5py
+from matchkernel.photos.match_files import PairMatches, write_matches
 
 ROOTSIFT = MethodSpec("rootsift", Detector(300), "ratio:0.85")
 ONCE = Protocol(repeats=1)

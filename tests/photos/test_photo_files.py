@@ -23,20 +23,16 @@ from matchkernel.errors import ArgumentError, FileError, MissingExtraError
 from matchkernel.geometry.frames import Frames
 from matchkernel.photos import hloc
 from matchkernel.photos.feature_files import (
-    PairMatches,
     append_features,
     image_names,
     open_features,
     read_features,
-    read_matches,
-    read_pairs,
     recorded_facts,
-    unique_pairs,
     write_features,
-    write_matches,
-    write_pairs,
 )
 from matchkernel.photos.features import load_features, save_features
+from matchkernel.photos.match_files import PairMatches, read_matches, write_matches
+from matchkernel.photos.pair_lists import read_pairs, unique_pairs, write_pairs
 
 # Features of one image, .npz
 
@@ -292,7 +288,8 @@ FUZZ = """
 import resource, sys
 import numpy as np
 from matchkernel.errors import FileError
-from matchkernel.photos.feature_files import image_names, read_features, read_matches, recorded_matches
+from matchkernel.photos.feature_files import image_names, read_features
+from matchkernel.photos.match_files import read_matches, recorded_matches
 resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
 path, kind = sys.argv[1:]
 whole = open(path, "rb").read()

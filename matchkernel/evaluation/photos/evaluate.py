@@ -25,9 +25,9 @@ from matchkernel.evaluation.results import FORMAT, CheckPlans
 from matchkernel.evaluation.tables import keypoints_text
 from matchkernel.geometry.epipolar import Estimator
 from matchkernel.geometry.two_view import corner_error
-from matchkernel.photos.feature_files import Pair
 from matchkernel.photos.features import Features, Matches, load_features, save_features
 from matchkernel.photos.match import align_matches
+from matchkernel.photos.pair_lists import Pair
 from matchkernel.photos.verify import transfer_errors, verify
 from matchkernel.runtime.config import TORCH
 from matchkernel.runtime.onnx import ENGINE

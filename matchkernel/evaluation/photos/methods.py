@@ -23,11 +23,12 @@ from matchkernel.photos.extract import (
     open_describer,
     recorded_settings,
 )
-from matchkernel.photos.feature_files import read_features, read_matches
+from matchkernel.photos.feature_files import read_features
 from matchkernel.photos.features import Features, Matches
 from matchkernel.photos.guided import guided_matches
 from matchkernel.photos.match import match as match_nearest
 from matchkernel.photos.match import parse_filter
+from matchkernel.photos.match_files import read_matches
 from matchkernel.photos.verify import verify
 from matchkernel.runtime.config import TORCH
 from matchkernel.runtime.onnx import ENGINE

@@ -16,7 +16,7 @@ from matchkernel.errors import ArgumentError, FileError
 from matchkernel.geometry.cameras import PROJECTABLE, focal_and_centre, focal_length, unproject
 from matchkernel.geometry.conventions import COLMAP_ORIGIN
 from matchkernel.geometry.two_view import check_homography
-from matchkernel.photos.feature_files import Pair, read_pairs
+from matchkernel.photos.pair_lists import Pair, read_pairs
 from matchkernel.storage.files import LONG_TEXT, file_hash, read_small_text
 from matchkernel.storage.images import open_image
 

@@ -8,7 +8,7 @@ from helpers import refuses
 from matchkernel.errors import ArgumentError, FileError
 from matchkernel.evaluation.photos.methods import UNKNOWN, MethodSpec
 from matchkernel.geometry.detect import Detector
-from matchkernel.photos.feature_files import PairMatches, write_matches
+from matchkernel.photos.match_files import PairMatches, write_matches
 from matchkernel.storage.files import file_hash
 
 PIXELS = np.zeros((30, 40, 3), np.uint8)
