@@ -16,9 +16,9 @@ BLOCK, STEP = 128, 64  # pixels of a program; channels multiplied at a time
 PAIRS, PROGRAMS = 64, 132  # pairs of columns at a time, and programs, of a weight's gradient
 
 
-def fits(C: int, D: int) -> bool:
-    """Whether the kernels take these numbers of channels."""
-    return all(SMALLEST <= size <= LARGEST and size & (size - 1) == 0 for size in (C, D))
+def fits(channels: int) -> bool:
+    """Whether the kernels take maps of so many channels."""
+    return SMALLEST <= channels <= LARGEST and channels & (channels - 1) == 0
 
 
 @triton.jit

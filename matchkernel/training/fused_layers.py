@@ -22,12 +22,12 @@ from matchkernel.training.norm_kernels import norm_relu, norm_relu_gradient, nor
 def have_kernels(config: DescriptorConfig) -> bool:
     """Whether the kernels are written for the first two convolutions, as for the paper's."""
     first, second = config.convolutions[:2]
-    return first == (1, CHANNELS, 1) and second[2] == 1 and fits(*second[:2])
+    return first == (1, CHANNELS, 1) and second[2] == 1 and fits(second[1])
 
 
 def can_encode(encoding: SpatialEncoding, channels: int) -> bool:
     """Whether the kernels take an encoding of maps of so many channels."""
-    return not encoding.unit_norm and fits(channels, channels) and encoding.F.shape[1] <= MOST_CODES
+    return not encoding.unit_norm and fits(channels) and encoding.F.shape[1] <= MOST_CODES
 
 
 class FusedLayers(nn.Sequential):
@@ -40,7 +40,7 @@ class FusedLayers(nn.Sequential):
                 x = layer(x)
             return x
         convolutions = [layer for layer in self if isinstance(layer, nn.Conv2d)]
-        takes = [fits(layer.out_channels, layer.out_channels) for layer in convolutions]
+        takes = [fits(layer.out_channels) for layer in convolutions]
         count = takes.index(False) if False in takes else len(takes)
         convolutions, rest = convolutions[:count], list(self)[3 * count :]
         norms = [layer for layer in self if isinstance(layer, GroupedBatchNorm2d)][:count]
