@@ -1,6 +1,5 @@
-"""Files of features, matches and pairs: what is written is read, and everything else is refused in one line."""
+"""Files of features: what is written is read, and everything else is refused in one line."""
 
-import contextlib
 import json
 import subprocess
 import sys
@@ -14,8 +13,6 @@ import h5py
 import numpy as np
 import pytest
 from helpers import refuses
-from hypothesis import given
-from hypothesis import strategies as st
 from made_features import made_features
 
 from matchkernel.collection import pairs_file
@@ -31,8 +28,8 @@ from matchkernel.photos.feature_files import (
     write_features,
 )
 from matchkernel.photos.features import load_features, save_features
-from matchkernel.photos.match_files import PairMatches, read_matches, write_matches
-from matchkernel.photos.pair_lists import read_pairs, unique_pairs, write_pairs
+from matchkernel.photos.match_files import PairMatches, write_matches
+from matchkernel.photos.pair_lists import write_pairs
 
 # Features of one image, .npz
 
@@ -373,164 +370,6 @@ def test_a_full_disk_leaves_the_old_file(K, tmp_path):
     assert done.stdout.startswith(f"refused: {path}: "), done.stdout + done.stderr
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["f.h5"]
-
-
-# matches.h5
-
-
-def hloc_get_matches(path, name0, name1):
-    """As hloc/utils/io.py reads them, whatever whole number type they have."""
-    with h5py.File(path, "r") as file:
-        group = file[f"{name0.replace('/', '-')}/{name1.replace('/', '-')}"]
-        matches0, scores0 = np.asarray(group["matches0"]), np.asarray(group["matching_scores0"])
-    rows = np.where(matches0 != -1)[0]
-    return np.stack([rows, matches0[rows]], -1), scores0[rows]
-
-
-def test_matches_are_read_as_written_and_the_other_way_round(tmp_path):
-    path, pairs = tmp_path / "matches.h5", np.array([[0, 5], [3, 1], [4, 4]])
-    write_matches(path, [(PairMatches(("db/a.jpg", "b.jpg"), pairs, np.array([0.5, 0.75, 1.0])), 6)])
-    indices, scores = hloc_get_matches(path, "db/a.jpg", "b.jpg")
-    assert (indices.tolist(), scores.tolist()) == (pairs.tolist(), [0.5, 0.75, 1.0])
-    assert read_matches(path, "db/a.jpg", "b.jpg").indices.tolist() == pairs.tolist()
-    assert read_matches(path, "b.jpg", "db/a.jpg").indices.tolist() == [[1, 3], [4, 4], [5, 0]]
-    write_matches(path, [(PairMatches(("b.jpg", "db/a.jpg"), pairs[:1], np.ones(1)), 2)])  # replaces the pair
-    assert read_matches(path, "b.jpg", "db/a.jpg").indices.tolist() == [[0, 5]]
-    with h5py.File(path, "r") as file:
-        assert file["b.jpg/db-a.jpg/matches0"].dtype == np.int16
-        assert "db-a.jpg/b.jpg" not in file
-    with refuses(FileError):
-        read_matches(path, "a.jpg", "b.jpg")
-
-
-@pytest.mark.parametrize(("scores", "wanted"), [([0.5, 0.75, 1], [[0, 2], [1, 1]]), ([0.5, 0.5, 1], [[0, 2], [1, 0]])])
-def test_matches_that_are_not_mutual_read_the_other_way_round(tmp_path, scores, wanted):
-    """Each row of the image named first once, in order, with its best match; of equal ones the first."""
-    path, pairs = tmp_path / "matches.h5", np.array([[0, 1], [1, 1], [2, 0]])
-    write_matches(path, [(PairMatches(("a", "b"), pairs, np.array(scores)), 3)])
-    turned = read_matches(path, "b", "a")
-    assert turned.indices.tolist() == wanted
-    assert turned.scores.tolist() == [scores[row] for _, row in wanted]
-    write_matches(path, [(turned, 2)])
-    assert read_matches(path, "b", "a").indices.tolist() == wanted
-
-
-@pytest.mark.parametrize("pairs", [np.empty((0, 2), int), np.array([[1, 40_000], [32_768, 32_767]])])
-def test_no_matches_and_more_keypoints_than_int16_counts(tmp_path, pairs):
-    """hloc's writer would make -25,536 of 40,000; int32 passes through its reader unharmed."""
-    path = tmp_path / "matches.h5"
-    write_matches(path, [(PairMatches(("a", "b"), pairs, np.ones(len(pairs))), 50_000)])
-    assert hloc_get_matches(path, "a", "b")[0].tolist() == pairs.tolist()
-    found = read_matches(path, "a", "b")
-    assert (found.indices.tolist(), found.scores.shape) == (pairs.tolist(), (len(pairs),))
-
-
-@pytest.mark.parametrize(
-    ("indices", "scores"), [([[6, 0]], [1]), ([[-1, 0]], [1]), ([[1, 2], [1, 3]], [1, 1]), ([[1, 2]], [1, 1])]
-)
-def test_matches_of_keypoints_that_do_not_exist_or_have_two_are_refused(tmp_path, indices, scores):
-    with refuses(ArgumentError):
-        write_matches(tmp_path / "m.h5", [(PairMatches(("a", "b"), np.array(indices), np.array(scores)), 6)])
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("key", "values"),
-    [("matches0", np.array([-2, 0])), ("matches0", np.array([0.5, 1])), ("matching_scores0", np.ones(3))],
-)
-def test_wrong_contents_of_matches_are_refused(tmp_path, key, values):
-    write_matches(tmp_path / "m.h5", [(PairMatches(("a", "b"), np.array([[0, 1]]), np.ones(1)), 2)])
-    with h5py.File(tmp_path / "m.h5", "a") as file:
-        del file["a/b"][key]
-        file["a/b"].create_dataset(key, data=values)
-    with refuses(FileError):
-        read_matches(tmp_path / "m.h5", "a", "b")
-
-
-# Lists of pairs
-
-
-def test_pairs_are_written_as_hloc_reads_them(tmp_path):
-    """hloc splits lines at spaces; a name with a space makes the line one with a tab."""
-    path, pairs = tmp_path / "pairs.txt", [("b.jpg", "db/a.jpg"), ("IMG (2).jpg", "b.jpg"), (" a", "b ")]
-    assert write_pairs(path, pairs) == 3
-    assert path.read_text() == "b.jpg db/a.jpg\nIMG (2).jpg\tb.jpg\n a\tb \n"
-    assert read_pairs(path) == pairs
-
-
-def test_a_pair_is_kept_once_as_it_came_first(tmp_path):
-    pairs = [("b", "a"), ("c", "a"), ("a", "b"), ("b", "a")]
-    assert write_pairs(tmp_path / "pairs.txt", pairs) == 2
-    (tmp_path / "twice.txt").write_text("b a\nc a\na b\nb a\n")
-    assert read_pairs(tmp_path / "twice.txt") == read_pairs(tmp_path / "pairs.txt") == pairs[:2]
-    assert list(unique_pairs(pairs, [("d", "c"), ("a", "c")])) == [("b", "a"), ("c", "a"), ("d", "c")]
-
-
-@pytest.mark.parametrize(
-    ("content", "pairs"),
-    [
-        (b"", []),
-        # Windows line ends, a byte order mark, blank lines, several spaces, no newline at the end.
-        (b"\xef\xbb\xbfa b\r\n\r\n  \n  a   c\nc d\te", [("a", "b"), ("a", "c"), ("c d", "e")]),
-        # Comments and columns; names that begin like comments stay names.
-        (b"# a comment\n#x b\na \t b\nb\t\tc\n#y #z w\n# b\n", [("#x", "b"), ("a", "b"), ("b", "c")]),
-    ],
-)
-def test_lists_of_other_programs_are_read(content, pairs, tmp_path):
-    (tmp_path / "pairs.txt").write_bytes(content)
-    assert read_pairs(tmp_path / "pairs.txt", ["a", "b", "c", "c d", "e", "#x"]) == pairs
-
-
-BAD_LISTS = {
-    "one name": b"a b\nc\n",
-    "three names": b"a b c\n",
-    "three names and tabs": b"a\tb\tc\n",
-    "an image with itself": b"a b\n\na a\n",
-    "an empty name": b"\ta\n",
-    "not UTF-8": b"a b\nc\xff d\n",
-    "a NUL": b"a\0 b\n",
-    "an endless line": b"a b\n" + b"x" * 10**6,
-    "an unknown image": b"a d\n",
-    "an unknown image with a space": b"a\tc d\n",
-}
-
-
-@pytest.mark.parametrize("content", BAD_LISTS.values(), ids=BAD_LISTS.keys())
-def test_lists_that_cannot_be_read_are_refused(tmp_path, content):
-    (tmp_path / "pairs.txt").write_bytes(content)
-    with refuses(FileError):
-        read_pairs(tmp_path / "pairs.txt", "abc")
-
-
-@pytest.mark.parametrize("name", ["", " ", "a\tb", "a\nb", "a\rb", "a\0b", "caf\udce9", "\ufeffa", "a"])
-def test_names_that_a_list_cannot_hold_are_refused(tmp_path, name):
-    (tmp_path / "pairs.txt").write_text("old\n")
-    with refuses(ArgumentError):
-        write_pairs(tmp_path / "pairs.txt", [("a", "b"), ("a", name)])
-    assert (tmp_path / "pairs.txt").read_text() == "old\n"
-    assert len(list(tmp_path.iterdir())) == 1
-
-
-names = st.text(st.characters(exclude_characters="\t\n\r\0\ufeff", exclude_categories=["Cs"]), min_size=1).filter(
-    lambda name: name.strip()
-)
-
-
-@given(st.lists(st.tuples(names, names).filter(lambda pair: pair[0] != pair[1])))
-def test_any_names_come_back(tmp_path_factory, pairs):
-    path = tmp_path_factory.getbasetemp() / "written.txt"
-    write_pairs(path, pairs)
-    assert read_pairs(path) == list(unique_pairs(pairs))
-
-
-@given(st.binary(max_size=200) | st.text("ab \t\r\n\0é\u2028", max_size=60).map(str.encode))
-def test_any_bytes_give_our_error_or_pairs_that_can_be_written(tmp_path_factory, content):
-    path = tmp_path_factory.getbasetemp() / "fuzzed.txt"
-    path.write_bytes(content)
-    with contextlib.suppress(FileError, ArgumentError):
-        pairs = read_pairs(path)
-        write_pairs(path, pairs)
-        assert read_pairs(path) == pairs
 
 
 def test_links_to_other_files_are_not_followed_and_deep_groups_are_refused_at_once(tmp_path):
